@@ -1,0 +1,1 @@
+"""The verbs: one function for each thing a caller can ask, whatever protocol the request came by."""

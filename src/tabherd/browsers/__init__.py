@@ -1,0 +1,1 @@
+"""Chromium: finding, launching, speaking to and ending it."""

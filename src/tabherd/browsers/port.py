@@ -1,0 +1,94 @@
+"""What the broker needs of browsers, as protocols.
+
+The real thing is `chromium.py` and `cdp.py`; the simulator brings its own. Calls raise `BrowserGone` when the process
+or its socket is dead (at once, never after a timeout) and `CdpFailure` when Chromium itself answered with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ..core.model import Browser
+
+# Called with the method's parameters.
+Listener = Callable[[Mapping[str, Any]], None]
+
+
+class BrowserGone(Exception):
+    """The browser died or its socket closed. `was_sent`: whether the call had been written to the socket by then."""
+
+    def __init__(self, message: str, *, was_sent: bool) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
+
+
+class CdpFailure(Exception):
+    """Chromium answered a call with an error."""
+
+    def __init__(self, method: str, code: int, message: str) -> None:
+        super().__init__(f"{method}: {message} ({code})")
+        self.method = method
+        self.code = code
+        self.message = message
+
+
+class LaunchFailed(Exception):
+    """The browser could not be started; the message says why and what to do."""
+
+
+class TabPort(Protocol):
+    """One page, through the broker's own attached session."""
+
+    target_id: str
+    # Chromium's flat session id of the broker's attachment.
+    cdp_session_id: str
+
+    async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
+
+    def listen(self, method: str, listener: Listener) -> Callable[[], None]:
+        """Hear an event of this page; the returned function stops it."""
+        ...
+
+
+class BrowserPort(Protocol):
+    """One live browser."""
+
+    # How it is written down; the supervisor owns the state in it.
+    row: Browser
+
+    async def new_context(self) -> str:
+        """A fresh isolated context that outlives this connection."""
+        ...
+
+    async def new_tab(self, context_id: str) -> TabPort:
+        """A blank page in that context, attached and ready to be driven."""
+        ...
+
+    async def close_tab(self, target_id: str) -> None:
+        """Close that page; one that is gone already is fine."""
+        ...
+
+    async def dispose_context(self, context_id: str) -> None:
+        """End the context with everything in it; one that is gone already is fine."""
+        ...
+
+    async def wait_gone(self) -> str:
+        """Returns when the process exits or the socket closes, with the reason."""
+        ...
+
+    async def stop(self) -> None:
+        """End the process group and remove the profile directory. Idempotent; also after a crash."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts browsers, and ends those that an earlier life of this node left behind."""
+
+    async def launch(self, row: Browser) -> BrowserPort:
+        """Start one for this row (id, pool, node are set) or raise `LaunchFailed`, leaving nothing behind."""
+        ...
+
+    async def reap(self, row: Browser) -> None:
+        """End the process that this row describes, if it still runs and is really ours, and remove its profile."""
+        ...

@@ -1,0 +1,204 @@
+"""Every setting, its unit and its bounds; read from a TOML file, the environment and flags, in that order.
+
+A key that does not exist is refused by name, with the nearest one that does. A value out of bounds, or two values
+that contradict each other, are refused at start. Only settings that something reads are listed here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from .errors import InvalidRequest, UnknownField
+
+ENV_PREFIX = "TABHERD_"
+# Variables with the prefix that are not settings.
+ENV_RESERVED = frozenset({"TABHERD_CONFIG", "TABHERD_STATE", "TABHERD_TOKEN", "TABHERD_URL", "TABHERD_BROWSER"})
+
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Seconds = Annotated[int, Meta(ge=1, le=30 * 24 * 3600)]
+Millis = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the configuration file."""
+
+
+class Server(Section, frozen=True, kw_only=True):
+    # Address to listen on. Anything but loopback needs auth.
+    host: str = "127.0.0.1"
+    # 0 picks a free port.
+    port: Port = 7722
+    # Host names, besides the address itself and localhost, under which browsers and clients may reach the server.
+    allowed_hosts: tuple[str, ...] = ()
+    # Largest request body.
+    body_max_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 1 << 20
+    # How many past events an SSE client can resume from.
+    events_ring: Annotated[int, Meta(ge=16, le=1_000_000)] = 10_000
+    # How long running work may take to finish after the first SIGTERM.
+    drain_s: Annotated[int, Meta(ge=0, le=3600)] = 30
+    # json for machines, console for people, auto: console on a terminal.
+    log_format: Literal["auto", "json", "console"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Auth(Section, frozen=True, kw_only=True):
+    # Without auth every caller is an admin; refused on any address but loopback.
+    enabled: bool = True
+    # Token bucket per agent credential.
+    rate_per_s: Annotated[int, Meta(ge=1, le=1_000_000)] = 500
+    rate_burst: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000
+
+
+class Pool(Section, frozen=True, kw_only=True):
+    # auto prefers the light headless build; or headless-shell, chromium, chrome; or the path of a binary.
+    browser: str = "auto"
+    headless: bool = True
+    # Extra command-line flags for the browser.
+    flags: tuple[str, ...] = ()
+    # How long one start may take.
+    start_limit_ms: Annotated[int, Meta(ge=1_000, le=300_000)] = 20_000
+    # Sessions open at once: in the pool, per key (the empty key is never capped), per agent.
+    # 0 for the pool means: derived from this machine's memory. 0 per key or agent means: no such cap.
+    max_active: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    max_active_per_key: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    max_active_per_agent: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    # Sessions with no connection, heartbeat or named owner end after this long without a command or read.
+    idle_ttl_s: Seconds = 180
+
+
+class Gate(Section, frozen=True, kw_only=True):
+    # Default and least time for one command, queue and execution together.
+    timeout_ms: Millis = 30_000
+    timeout_floor_ms: Millis = 100
+    # Places in one tab's queue, and of one controller over all tabs.
+    tickets_per_tab: Count = 20
+    tickets_per_controller: Count = 100
+    # How long a tab lock holds unless renewed.
+    lock_lease_ms: Millis = 30_000
+
+
+DEFAULT_TIERS: Mapping[str, int] = {"instant": 120, "default": 1_200, "pro": 3_600, "deep": 3_600}
+
+
+class Config(Section, frozen=True, kw_only=True):
+    # sqlite:///path, memory:// (nothing survives), or empty: tabherd.db in the state directory.
+    store: str = ""
+    server: Server = msgspec.field(default_factory=Server)
+    auth: Auth = msgspec.field(default_factory=Auth)
+    pools: dict[str, Pool] = msgspec.field(default_factory=lambda: {"default": Pool()})
+    # Named session deadlines, in seconds. The four built-in ones can be changed, others added.
+    tiers: dict[str, Seconds] = msgspec.field(default_factory=lambda: dict(DEFAULT_TIERS))
+    gate: Gate = msgspec.field(default_factory=Gate)
+
+
+def load(
+    path: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    flags: Mapping[str, Any] | None = None,
+) -> Config:
+    """File, then environment, then flags (dotted names: `server.port`). A typed error names the key that is wrong."""
+    path = path or (Path(named) if (named := environ.get("TABHERD_CONFIG")) else None)
+    raw: dict[str, Any] = _read(path) if path else {}
+    for name, value in sorted(environ.items()):
+        if name.startswith(ENV_PREFIX) and name not in ENV_RESERVED:
+            _place(raw, name.removeprefix(ENV_PREFIX).lower().split("__"), value, f"environment variable {name}")
+    for name, value in (flags or {}).items():
+        _place(raw, name.split("."), value, f"flag {name}")
+    return parse(raw)
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    """Check names, types, bounds and contradictions of an already merged tree."""
+    _refuse_unknown(raw, Config, ())
+    tree = dict(raw)
+    tree["pools"] = {"default": {}, **tree.get("pools", {})}
+    tree["tiers"] = {**DEFAULT_TIERS, **tree.get("tiers", {})}
+    try:
+        config = msgspec.convert(tree, Config, strict=False)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at `$.")
+        field = where.rstrip("`") or "configuration"
+        raise InvalidRequest(f"Configuration: {field}: {message}.", field=field) from None
+    _cross_check(config)
+    return config
+
+
+def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the server keeps its store, token and address: TABHERD_STATE, else the platform's user state directory."""
+    if named := environ.get("TABHERD_STATE"):
+        return Path(named).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "tabherd"
+    base = environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "tabherd"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidRequest(f"Configuration file {path} does not exist.", field="config") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidRequest(f"Configuration file {path} cannot be read: {error}.", field="config") from None
+
+
+def _place(tree: dict[str, Any], keys: list[str], value: Any, source: str) -> None:
+    for depth, key in enumerate(keys[:-1], start=1):
+        branch = tree.setdefault(key, {})
+        if not isinstance(branch, dict):
+            raise InvalidRequest(f"{source}: {'.'.join(keys[:depth])} is a value, not a section.", field=".".join(keys))
+        tree = branch
+    tree[keys[-1]] = value
+
+
+def _refuse_unknown(tree: Mapping[str, Any], section: type[msgspec.Struct], where: tuple[str, ...]) -> None:
+    known = {field.name: field.type for field in msgspec.structs.fields(section)}
+    for key, value in tree.items():
+        dotted = ".".join((*where, key))
+        if key not in known:
+            close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+            nearest = ".".join((*where, close[0])) if close else None
+            hint = f"; did you mean '{nearest}'?" if nearest else "."
+            raise UnknownField(f"Configuration: unknown key '{dotted}'{hint}", field=dotted, nearest=nearest)
+        if section is Config and key == "pools" and isinstance(value, dict):
+            for name, pool in value.items():
+                if isinstance(pool, dict):
+                    _refuse_unknown(pool, Pool, ("pools", name))
+        elif isinstance(value, dict) and isinstance(known[key], type) and issubclass(known[key], Section):
+            _refuse_unknown(value, known[key], (*where, key))
+
+
+def _cross_check(config: Config) -> None:
+    if not config.auth.enabled and not is_loopback(config.server.host):
+        raise InvalidRequest(
+            f"Refusing to listen on {config.server.host} without auth: whoever reaches it could drive your browsers.",
+            action="Remove --no-auth, or listen on 127.0.0.1.",
+            field="auth.enabled",
+        )
+    if config.gate.timeout_floor_ms > config.gate.timeout_ms:
+        raise InvalidRequest("gate.timeout_floor_ms is above gate.timeout_ms.", field="gate.timeout_floor_ms")
+    if config.auth.rate_burst < config.auth.rate_per_s:
+        raise InvalidRequest("auth.rate_burst is below auth.rate_per_s.", field="auth.rate_burst")
+    scheme = config.store.partition("://")[0]
+    if config.store and scheme not in ("sqlite", "memory"):
+        raise InvalidRequest(f"store: '{scheme}' is not a store this build has; use sqlite:///path.", field="store")
+    for name, pool in config.pools.items():
+        if pool.max_active and max(pool.max_active_per_key, pool.max_active_per_agent) > pool.max_active:
+            raise InvalidRequest(
+                f"pools.{name}: a cap per key or agent is above max_active.", field=f"pools.{name}.max_active"
+            )

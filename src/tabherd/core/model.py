@@ -1,0 +1,164 @@
+"""The durable rows: what a store keeps, and the only shape in which the layers hand it around.
+
+A row is a frozen struct with an `id` and a `version`. The version belongs to the store: it is 1 after the insert,
+grows by one with every update, and a write that carries a stale one is refused. Times are integer milliseconds since
+1970. `TABLES` names the table of each row type and the fields a store must be able to look up quickly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NewType, TypeVar
+
+import msgspec
+
+from .lifecycle import BrowserState, CommandState, LeaseState, TabState
+
+NodeId = NewType("NodeId", str)
+BrowserId = NewType("BrowserId", str)
+SessionId = NewType("SessionId", str)
+TabId = NewType("TabId", str)
+CommandId = NewType("CommandId", str)
+AgentId = NewType("AgentId", str)
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What every row has."""
+
+    id: str
+    # 0 until the store has seen it.
+    version: int = 0
+
+
+RowT = TypeVar("RowT", bound=Row)
+
+
+class Node(Row, frozen=True, kw_only=True):
+    """One running server. Its epoch grows at each start, so what an earlier life wrote can be told apart."""
+
+    epoch: int
+    url: str
+    pid: int
+    started_at: int
+
+
+class Browser(Row, frozen=True, kw_only=True):
+    """One supervised Chromium process, written down before it is used so that a restarted broker can find it."""
+
+    node_id: str
+    pool: str
+    state: BrowserState
+    # Process id and start time in clock ticks: together they survive pid reuse. 0 for an attached browser.
+    pid: int = 0
+    pid_started: int = 0
+    port: int = 0
+    # Address of the control socket.
+    endpoint: str = ""
+    profile_dir: str = ""
+    product: str = ""
+    sessions_served: int = 0
+    started_at: int = 0
+
+
+class Session(Row, frozen=True, kw_only=True):
+    """An agent's lease of one isolated context and all tabs in it."""
+
+    state: LeaseState
+    agent_id: str
+    pool: str
+    key: str = ""
+    tier: str = "default"
+    # Only ever grows: assigned by the store at every change of ownership.
+    fence: int = 0
+    node_id: str = ""
+    browser_id: str = ""
+    # Chromium's BrowserContext; empty in `shared` pools and before the session is bound.
+    context_id: str = ""
+    access: str = "exclusive"
+    reuse: str = "never"
+    keep_alive: bool = False
+    allow_navigate: bool = True
+    # The named owner process, if the caller named one: evidence of life, never guessed.
+    owner_pid: int = 0
+    owner_started: int = 0
+    # Whether the owner has ever sent a heartbeat: decides which expiry rule applies.
+    is_beating: bool = False
+    phase: str = ""
+    created_at: int = 0
+    heartbeat_at: int = 0
+    deadline_at: int = 0
+    ended_at: int = 0
+    # Why it ended: released, expired, reaped, crashed, ...
+    end_reason: str = ""
+
+
+class Tab(Row, frozen=True, kw_only=True):
+    """One page. The id is ours and stays when the page behind it is rebuilt; then the generation grows."""
+
+    session_id: str
+    node_id: str
+    browser_id: str
+    state: TabState
+    # Chromium's target id of the present generation.
+    target_id: str = ""
+    generation: int = 1
+    # created, popup or borrowed: a borrowed tab is released, never closed.
+    provenance: str = "created"
+    url: str = "about:blank"
+    title: str = ""
+    created_at: int = 0
+
+
+class Command(Row, frozen=True, kw_only=True):
+    """One accepted command and its single terminal outcome."""
+
+    node_id: str
+    tab_id: str
+    session_id: str
+    agent_id: str
+    kind: str
+    state: CommandState
+    created_at: int
+    ended_at: int = 0
+    queued_ms: int = 0
+    duration_ms: int = 0
+    # The result, or the error in its wire shape; JSON text.
+    outcome: str = ""
+
+
+class Credential(Row, frozen=True, kw_only=True):
+    """A token, known only by its hash."""
+
+    # SHA-256 of the token, hex. Tokens are 256 random bits, so a plain hash cannot be guessed backwards.
+    token_hash: str
+    agent_id: str
+    scopes: tuple[str, ...]
+    created_at: int
+    # 0 while valid.
+    revoked_at: int = 0
+
+
+class Table(msgspec.Struct, frozen=True):
+    """How a row type is stored."""
+
+    name: str
+    row: type[Row]
+    # Fields that `select` may filter by, each indexed.
+    indexed: tuple[str, ...] = ()
+
+
+TABLES: Final[dict[type[Row], Table]] = {
+    table.row: table
+    for table in (
+        Table("nodes", Node),
+        Table("browsers", Browser, ("node_id", "state")),
+        Table("sessions", Session, ("state", "agent_id", "node_id")),
+        Table("tabs", Tab, ("session_id", "node_id", "state")),
+        Table("commands", Command, ("tab_id", "agent_id")),
+        Table("credentials", Credential, ("token_hash", "agent_id")),
+    )
+}
+
+
+def changed(row: RowT, **changes: Any) -> RowT:
+    """A copy of the row with some fields replaced."""
+    return msgspec.structs.replace(row, **changes)

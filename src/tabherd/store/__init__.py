@@ -1,0 +1,1 @@
+"""Durable rows behind one protocol: memory, SQLite, and room for PostgreSQL."""
