@@ -36,7 +36,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Server(Section, frozen=True, kw_only=True):
     # Address to listen on. Anything but loopback needs auth.
     host: str = "127.0.0.1"
-    # 0 picks a free port.
+    # Port to listen on; 0 picks a free one.
     port: Port = 7722
     # Host names, besides the address itself and localhost, under which browsers and clients may reach the server.
     allowed_hosts: tuple[str, ...] = ()
@@ -48,43 +48,47 @@ class Server(Section, frozen=True, kw_only=True):
     drain_s: Annotated[int, Meta(ge=0, le=3600)] = 30
     # json for machines, console for people, auto: console on a terminal.
     log_format: Literal["auto", "json", "console"] = "auto"
+    # Least severe lines that are written.
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class Auth(Section, frozen=True, kw_only=True):
     # Without auth every caller is an admin; refused on any address but loopback.
     enabled: bool = True
-    # Token bucket per agent credential.
+    # Requests per second that an agent's credential may send on average; admins are exempt.
     rate_per_s: Annotated[int, Meta(ge=1, le=1_000_000)] = 500
+    # How many of them may come at once after a pause.
     rate_burst: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000
 
 
 class Pool(Section, frozen=True, kw_only=True):
     # auto prefers the light headless build; or headless-shell, chromium, chrome; or the path of a binary.
     browser: str = "auto"
+    # Without a window.
     headless: bool = True
     # Extra command-line flags for the browser.
     flags: tuple[str, ...] = ()
     # How long one start may take.
     start_limit_ms: Annotated[int, Meta(ge=1_000, le=300_000)] = 20_000
-    # Sessions open at once: in the pool, per key (the empty key is never capped), per agent.
-    # 0 for the pool means: derived from this machine's memory. 0 per key or agent means: no such cap.
+    # Sessions open at once in the pool; 0: derived from this machine's memory.
     max_active: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    # The same for one key, except the empty one, which is never capped; 0: no such cap.
     max_active_per_key: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    # The same for one agent; 0: no such cap.
     max_active_per_agent: Annotated[int, Meta(ge=0, le=10_000)] = 0
     # Sessions with no connection, heartbeat or named owner end after this long without a command or read.
     idle_ttl_s: Seconds = 180
 
 
 class Gate(Section, frozen=True, kw_only=True):
-    # Default and least time for one command, queue and execution together.
+    # Time for one command that names none, queue and execution together.
     timeout_ms: Millis = 30_000
+    # Least time a command gets, however little it asks for.
     timeout_floor_ms: Millis = 100
-    # Places in one tab's queue, and of one controller over all tabs.
+    # Places in one tab's queue; one controller may have half of them.
     tickets_per_tab: Count = 20
+    # Places of one controller in the queues of all tabs together.
     tickets_per_controller: Count = 100
-    # How long a tab lock holds unless renewed.
-    lock_lease_ms: Millis = 30_000
 
 
 DEFAULT_TIERS: Mapping[str, int] = {"instant": 120, "default": 1_200, "pro": 3_600, "deep": 3_600}

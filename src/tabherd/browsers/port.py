@@ -1,11 +1,13 @@
 """What the broker needs of browsers, as protocols.
 
 The real thing is `chromium.py` and `cdp.py`; the simulator brings its own. Calls raise `BrowserGone` when the process
-or its socket is dead (at once, never after a timeout) and `CdpFailure` when Chromium itself answered with an error.
+or its socket is dead (at once, never after a timeout), `TabGone` when only the page is, and `CdpFailure` when Chromium
+itself answered with an error.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -17,6 +19,14 @@ Listener = Callable[[Mapping[str, Any]], None]
 
 class BrowserGone(Exception):
     """The browser died or its socket closed. `was_sent`: whether the call had been written to the socket by then."""
+
+    def __init__(self, message: str, *, was_sent: bool) -> None:
+        super().__init__(message)
+        self.was_sent = was_sent
+
+
+class TabGone(Exception):
+    """The page was closed or crashed while its browser lives on. `was_sent` as above."""
 
     def __init__(self, message: str, *, was_sent: bool) -> None:
         super().__init__(message)
@@ -48,6 +58,10 @@ class TabPort(Protocol):
 
     def listen(self, method: str, listener: Listener) -> Callable[[], None]:
         """Hear an event of this page; the returned function stops it."""
+        ...
+
+    def expect(self, what: str) -> asyncio.Future[Any]:
+        """A future for the caller to settle, e.g. from a listener; it fails when the page or browser goes first."""
         ...
 
 

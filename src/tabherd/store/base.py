@@ -24,7 +24,11 @@ PENDING_MAX = 10_000
 
 
 class Insert(msgspec.Struct, frozen=True):
-    """Write a row that must not exist. `numbered` names a field that gets the next number of that sequence."""
+    """Write a row that must not exist. `numbered` names a field that gets the next number of that sequence.
+
+    A sequence is the counter `seq:FIELD`; only numbering moves it, so numbers strictly grow over all rows. A
+    transaction in conflict takes no number.
+    """
 
     row: Row
     numbered: str | None = None
@@ -60,7 +64,10 @@ class Require(msgspec.Struct, frozen=True):
 
 
 class Add(msgspec.Struct, frozen=True):
-    """Move a counter; refuse when it would pass `cap` or fall below zero. A counter that never moved is 0."""
+    """Move a counter; refuse when it would rise past `cap` or fall below zero. A counter that never moved is 0.
+
+    A cap that was lowered under the counter refuses only what rises, so that it can always be worked off.
+    """
 
     counter: str
     delta: int
@@ -71,18 +78,21 @@ Op: TypeAlias = Insert | Update | Put | Delete | Require | Add
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """Everything happened and is durable. `rows` has the row as stored for each operation (None where there is none)."""
+    """Everything happened and is durable. `rows` has the stored row of each operation, or None."""
 
     rows: tuple[Row | None, ...]
+
+
+# exists: insert over a row. missing: no such row. version: somebody changed it. cap: the counter's bounds.
+Reason: TypeAlias = Literal["exists", "missing", "version", "cap"]
 
 
 class Conflict(msgspec.Struct, frozen=True):
     """Nothing happened. Operation number `index` found its precondition unmet."""
 
     index: int
-    # exists: insert over a row. missing: no such row. version: somebody changed it. cap: the counter's bounds.
-    reason: Literal["exists", "missing", "version", "cap"]
-    # What stands there now: the row for row operations, the counter's value for Add.
+    reason: Reason
+    # What stands there, before any of this transaction: the row for row operations, the counter's value for Add.
     row: Row | None = None
     value: int | None = None
 
@@ -95,7 +105,10 @@ class Store(Protocol):
     """One behavioural suite runs on every implementation."""
 
     async def apply(self, *ops: Op) -> Outcome:
-        """All of it, durably, or none of it. Raises `StoreUnavailable` when the engine cannot tell or cannot write."""
+        """All of it, durably, or none of it. Raises `StoreUnavailable` when the engine cannot tell or cannot write.
+
+        A caller that is cancelled meanwhile does not learn whether it happened; it never happens by half.
+        """
         ...
 
     async def get(self, table: type[RowT], id: str) -> RowT | None:

@@ -1,0 +1,56 @@
+# The front door. `make` alone lists the commands; each sets up what it needs and says so.
+# TABHERD_STATE and TABHERD_SERVER__PORT choose another state directory and port.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+# Tests that run side by side; each may have a Chromium of its own.
+WORKERS ?= 2
+# Simulated histories: `make sim SEEDS=n` runs n of them, `make sim SEED=k` replays one.
+SEEDS ?= 2000
+SOAK_SEEDS ?= 100000
+
+.PHONY: help up down test check sim soak bench docs clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: ## set up, start tabherd in the background, print where it is
+	@tools/setup run
+	@$(VENV)/bin/tabherd up --detach
+
+down: ## stop it
+	@if [ -x $(VENV)/bin/tabherd ]; then $(VENV)/bin/tabherd down; else echo "Nothing is set up here, so nothing runs."; fi
+
+test: ## set up and run every test
+	@tools/setup dev
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal
+
+check: ## format, lint, types, imports, fast tests: under a minute
+	@tools/setup dev
+	@tools/check
+
+sim: ## simulated histories: SEEDS=n runs n, SEED=k replays one
+	@tools/setup dev
+	@$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+soak: ## the long campaign of simulated histories
+	@tools/setup dev
+	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS)
+
+bench: ## measure; NAME=name for one benchmark
+	@tools/setup dev
+	@$(PYTHON) -m bench $(NAME)
+
+docs: ## write the reference pages from the code
+	@tools/setup dev
+	@$(PYTHON) tools/docs.py
+
+clean: ## remove the environment, stamps and caches; state and running servers stay
+	@rm -rf $(VENV) .setup .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .schemathesis build dist
+	@find src tests tools bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@echo "Clean. 'make up' or 'make test' sets up again."

@@ -1,0 +1,220 @@
+"""The event bus: what happened on this node, numbered, kept in a bounded ring, and told to whoever listens.
+
+Invariants:
+- Every event has the next sequence number of this epoch; a subscriber gets all that match its filter, in order.
+- When that cannot be kept (it resumes from before the ring, from another epoch, or reads slower than the ring turns),
+  it gets one explicit `reset` and then everything after it. There is never a silent gap.
+- Memory is the ring and nothing else: a subscriber is a cursor into it, so the slowest one costs what the fastest does,
+  and publishing starts no task.
+
+Publishing is for the event loop's thread only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import QueueFull
+
+# Every event type there is. The reference page is generated from this table; publishing another type is a bug.
+EVENT_TYPES: Final[Mapping[str, str]] = {
+    "session.opened": "A session was granted and its first tab is ready.",
+    "session.closed": "A session ended; reason says why: released, reaped, browser_crashed, server_stopped, ...",
+    "tab.quarantined": "A command timed out on the tab and is not yet proven stopped; nothing else runs there.",
+    "tab.rebuilt": "The page behind the tab was replaced; its generation grew and its id stayed.",
+    "browser.ready": "A browser was started and takes sessions.",
+    "browser.crashed": "A browser died or hung; reason says how. Its sessions end or are recovered.",
+    "node.ready": "This node has started and takes requests.",
+    "node.draining": "This node finishes what it has and admits nothing new.",
+    "reset": "Events were missed: read the state anew. What follows comes without a gap.",
+}
+# A limit on every loop: more listeners than this on one node are refused.
+SUBSCRIBERS_MAX = 1_000
+# How many ring entries one subscriber reads before it lets the others run.
+SCAN_MAX = 2_000
+
+
+class EventId(msgspec.Struct, frozen=True, order=True):
+    """A place in the order of events. The epoch makes a restart of the node visible."""
+
+    epoch: int
+    seq: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}-{self.seq}"
+
+    @staticmethod
+    def parse(text: str) -> EventId | None:
+        """The place that a `Last-Event-ID` names; None when it is none of ours."""
+        epoch, _, seq = text.partition("-")
+        is_ours = len(text) <= 40 and epoch.isascii() and epoch.isdigit() and seq.isascii() and seq.isdigit()
+        return EventId(int(epoch), int(seq)) if is_ours else None
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened."""
+
+    id: EventId
+    type: str
+    # Milliseconds since 1970.
+    at_ms: int
+    # In wire spelling: agentId, sessionId, tabId, browserId, reason, ...
+    fields: dict[str, Any]
+
+    def to_wire(self) -> dict[str, Any]:
+        """The event as JSON shows it."""
+        at = datetime.fromtimestamp(self.at_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
+        return {"id": str(self.id), "type": self.type, "at": at.replace("+00:00", "Z"), **self.fields}
+
+
+class EventBus:
+    """The events of one life of one node."""
+
+    def __init__(
+        self, *, epoch: int, ring: int, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
+        self.epoch = epoch
+        self.is_closed = False
+        self._clock = clock
+        # The last event's number; 0 before the first.
+        self._seq = 0
+        # Event number n is at n % len; None where the ring has not turned yet.
+        self._ring: list[Event | None] = [None] * ring
+        self._waiting: list[asyncio.Future[None]] = []
+        self._subscribers = 0
+
+    @property
+    def last_id(self) -> EventId:
+        """The place of the newest event."""
+        return EventId(self.epoch, self._seq)
+
+    def publish(self, type: str, /, **fields: Any) -> Event:
+        """Number the event, keep it and wake those who listen. Field names are in wire spelling."""
+        assert type in EVENT_TYPES, f"undeclared event type {type!r}"
+        assert type != "reset", "a reset is one subscriber's, never everybody's"
+        self._seq += 1
+        event = Event(id=self.last_id, type=type, at_ms=self._clock(), fields=fields)
+        self._ring[self._seq % len(self._ring)] = event
+        self._wake()
+        return event
+
+    def subscribe(
+        self,
+        types: Collection[str] | None = None,
+        agent_id: str | None = None,
+        tab_id: str | None = None,
+        after: EventId | None = None,
+    ) -> Subscription:
+        """Events from now on, or after that place. A filter that is None lets everything pass."""
+        if self._subscribers >= SUBSCRIBERS_MAX:
+            raise QueueFull("Too many event streams are open.", retry_after_ms=5_000, cap=SUBSCRIBERS_MAX)
+        self._subscribers += 1
+        return Subscription(self, types, agent_id, tab_id, self.last_id if after is None else after)
+
+    def close(self) -> None:
+        """End every subscription, now and later; they read what is left and stop."""
+        self.is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def _next_publish(self) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        try:
+            await future
+        finally:
+            # A listener that left must not stay in the list until the next event, which may be long in coming.
+            if future in self._waiting:
+                self._waiting.remove(future)
+
+
+class Subscription:
+    """One listener: a filter and a cursor. Close it, or use it as a context manager."""
+
+    def __init__(
+        self, bus: EventBus, types: Collection[str] | None, agent_id: str | None, tab_id: str | None, after: EventId
+    ) -> None:
+        self._bus = bus
+        self._types = None if types is None else frozenset(types)
+        self._agent_id = agent_id
+        self._tab_id = tab_id
+        # The last place that was read, whether or not it matched.
+        self.position = after
+        self._is_open = True
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> Event:
+        while (event := self.take()) is None:
+            if self.is_ended:
+                raise StopAsyncIteration
+            await self.wait()
+        return event
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more will come: it was closed, or the bus was and all of it has been read."""
+        return not self._is_open or (self._bus.is_closed and self.position == self._bus.last_id)
+
+    def take(self) -> Event | None:
+        """The next event that matches, if one is there already."""
+        bus = self._bus
+        newest, oldest = bus._seq, max(1, bus._seq - len(bus._ring) + 1)
+        if self.position.epoch != bus.epoch or self.position.seq > newest:
+            return self._reset("epoch")
+        if self.position.seq + 1 < oldest:
+            return self._reset("ring")
+        until = min(newest, self.position.seq + SCAN_MAX)
+        for seq in range(self.position.seq + 1, until + 1):
+            event = bus._ring[seq % len(bus._ring)]
+            assert event is not None, "the ring holds what its bounds say"
+            if self._matches(event):
+                self.position = event.id
+                return event
+        self.position = EventId(bus.epoch, until)
+        return None
+
+    async def wait(self) -> None:
+        """Return when there may be something to take."""
+        if self.position == self._bus.last_id and not self.is_ended:
+            await self._bus._next_publish()
+        else:
+            # A long scan is under way: let the others run first.
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Stop listening. Idempotent."""
+        if self._is_open:
+            self._is_open = False
+            self._bus._subscribers -= 1
+
+    def _matches(self, event: Event) -> bool:
+        fields = event.fields
+        return (
+            (self._types is None or event.type in self._types)
+            and (self._agent_id is None or fields.get("agentId") == self._agent_id)
+            and (self._tab_id is None or fields.get("tabId") == self._tab_id)
+        )
+
+    def _reset(self, reason: str) -> Event:
+        """Tell the loss and go on from now: whoever re-reads the state after this misses nothing."""
+        self.position = self._bus.last_id
+        return Event(id=self.position, type="reset", at_ms=self._bus._clock(), fields={"reason": reason})

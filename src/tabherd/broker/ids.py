@@ -1,0 +1,66 @@
+"""Identifiers: a prefix that says what it is, a time that makes it sortable, and chance that makes it unique.
+
+`ses_06b3k9z2q0w1x5y8...`: 10 characters of milliseconds, 13 of chance, in a base 32 that has no look-alikes. A
+command's id also carries the epoch of the node that accepted it, so that a later life of the node can tell that it
+never saw the command end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+TIME_CHARS = 10
+CHANCE_CHARS = 13
+EPOCH_CHARS = 5
+
+
+def encode(value: int, width: int) -> str:
+    """The number in base 32, padded, most significant first, so that text order is number order."""
+    chars = []
+    for _ in range(width):
+        value, digit = divmod(value, 32)
+        chars.append(ALPHABET[digit])
+    assert value == 0, "the number does not fit"
+    return "".join(reversed(chars))
+
+
+def decode(text: str) -> int:
+    """The inverse of `encode`; raises ValueError on a character outside the alphabet."""
+    value = 0
+    for char in text:
+        value = value * 32 + ALPHABET.index(char)
+    return value
+
+
+class Ids:
+    """Mints identifiers for one life of one node."""
+
+    def __init__(self, clock: Callable[[], int], chance: Random, epoch: int) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._epoch = encode(epoch, EPOCH_CHARS)
+
+    def mint(self, prefix: str) -> str:
+        """A fresh id such as `ses_...`."""
+        return f"{prefix}_{self._tail()}"
+
+    def mint_command(self) -> str:
+        """A fresh command id, which carries the epoch."""
+        return f"cmd_{self._epoch}{self._tail()}"
+
+    def _tail(self) -> str:
+        return encode(self._clock(), TIME_CHARS) + encode(self._chance.getrandbits(5 * CHANCE_CHARS), CHANCE_CHARS)
+
+
+def epoch_of_command(command_id: str) -> int | None:
+    """The epoch of the node life that minted it, or None if it is not a command id."""
+    tail = command_id.removeprefix("cmd_")
+    if tail == command_id or len(tail) != EPOCH_CHARS + TIME_CHARS + CHANCE_CHARS:
+        return None
+    try:
+        decode(tail)
+    except ValueError:
+        return None
+    return decode(tail[:EPOCH_CHARS])

@@ -1,0 +1,92 @@
+"""The outcome of every accepted command, written behind: bounded, in batches, without delaying the reply.
+
+A command's reply never waits for the disk. Its outcome is kept in memory until it is written, so it can be read at
+any moment; if the broker dies in between, the command's id still carries the epoch of that life, and asking for it
+later answers `outcome_unknown`: the honest word for a command nobody saw end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from ..core.lifecycle import COMMAND, CommandState, is_terminal
+from ..core.model import Command
+from ..errors import StoreUnavailable
+from ..store.base import Put, Store
+
+# Outcomes that may wait for the disk; beyond it the oldest are dropped and counted (they read as outcome_unknown).
+PENDING_MAX = 5_000
+BATCH_MAX = 200
+# A larger result (a screenshot, say) went to the caller; the ledger keeps the outcome without it.
+OUTCOME_MAX_CHARS = 64_000
+RETRY_S = 1.0
+
+log = structlog.get_logger("ledger")
+
+
+class Ledger:
+    """Remembers outcomes."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        # Not yet on disk, oldest first.
+        self._pending: dict[str, Command] = {}
+        self._has_work = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+        self.dropped = 0
+
+    def start(self) -> None:
+        self._writer = asyncio.create_task(self._write_forever(), name="ledger")
+
+    async def stop(self) -> None:
+        """Write what is left, then stop."""
+        if self._writer is not None:
+            self._writer.cancel()
+            await asyncio.wait([self._writer])
+        while self._pending:
+            await self._write_batch()
+
+    def record(self, command: Command) -> None:
+        """Keep the outcome of a command that ended."""
+        assert is_terminal(COMMAND, command.state), "only ended commands are recorded"
+        if len(self._pending) >= PENDING_MAX:
+            self._pending.pop(next(iter(self._pending)))
+            self.dropped += 1
+        self._pending[command.id] = command
+        self._has_work.set()
+
+    async def find(self, command_id: str) -> Command | None:
+        return self._pending.get(command_id) or await self._store.get(Command, command_id)
+
+    async def _write_forever(self) -> None:
+        while True:
+            await self._has_work.wait()
+            try:
+                await self._write_batch()
+            except StoreUnavailable as error:
+                log.warning("outcomes wait for the store", error=error.message, pending=len(self._pending))
+                await asyncio.sleep(RETRY_S)
+
+    async def _write_batch(self) -> None:
+        batch = list(self._pending.values())[:BATCH_MAX]
+        await self._store.apply(*(Put(command) for command in batch))
+        for command in batch:
+            self._pending.pop(command.id, None)
+        if not self._pending:
+            self._has_work.clear()
+
+
+def unseen(command_id: str, node_id: str) -> Command:
+    """The record of a command of an earlier epoch that nobody saw end."""
+    return Command(
+        id=command_id,
+        node_id=node_id,
+        tab_id="",
+        session_id="",
+        agent_id="",
+        kind="",
+        state=CommandState.OUTCOME_UNKNOWN,
+        created_at=0,
+    )

@@ -1,0 +1,123 @@
+"""The commands that are one request each: sessions, commands on tabs, tokens, events."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .. import wire
+from ..client import Tabherd
+from ..errors import InvalidRequest
+from .output import Voice
+
+PARAM = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_]*)(?P<how>:?=)(?P<value>.*)", re.DOTALL)
+
+
+def new_session(voice: Voice, fields: dict[str, Any], *, quiet: bool) -> None:
+    with Tabherd() as herd:
+        session = herd.open_session(**fields)
+    tab_ids = " ".join(tab.tab_id for tab in session.tabs)
+    text = f"{session.session_id} for {session.agent_id}, fence {session.fence}, until {session.expires_at}"
+    voice.answer(session, session.tabs[0].tab_id if quiet else f"{text}\n{tab_ids}")
+
+
+def list_sessions(voice: Voice, *, agent: str | None, state: str | None) -> None:
+    with Tabherd() as herd:
+        sessions = herd.sessions(agent_id=agent, state=state)
+    rows = [
+        (
+            session.session_id,
+            session.agent_id,
+            session.state,
+            session.pool,
+            session.key,
+            str(session.fence),
+            session.expires_at,
+            " ".join(f"{tab.tab_id} {tab.url}" for tab in session.tabs),
+        )
+        for session in sessions
+    ]
+    voice.table(
+        wire.SessionPage(sessions=sessions),
+        ("session", "agent", "state", "pool", "key", "fence", "expires", "tabs"),
+        rows,
+        empty="No sessions.",
+    )
+
+
+def end_session(voice: Voice, session_id: str, fence: int | None) -> None:
+    with Tabherd() as herd:
+        herd.end_session(session_id, fence)
+    voice.answer({"ended": session_id}, f"Ended {session_id}.")
+
+
+def parse_params(kind: str, words: list[str]) -> dict[str, Any]:
+    """`key=value` and `key:=json` as the fields of that action; raises ValueError for what is neither.
+
+    A plain value takes the type that the action gives the field (`fullPage=true` is a boolean, `expression=1` a
+    string). What does not fit is sent as it stands, so that there is one judge of requests: the server.
+    """
+    fields: dict[str, Any] = {}
+    for word in words:
+        found = PARAM.fullmatch(word)
+        if found is None:
+            raise ValueError(f"'{word}' is neither KEY=VALUE nor KEY:=JSON.")
+        name, how, value = found.group("name", "how", "value")
+        if how == "=":
+            fields[name] = value
+            continue
+        try:
+            fields[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"'{word}': the value is not JSON: {error}.") from None
+    struct = next((each for each in typing.get_args(wire.AnyAction) if each.__struct_config__.tag == kind), None)
+    if struct is None:
+        return fields
+    try:
+        typed = msgspec.to_builtins(msgspec.convert({"kind": kind, **fields}, struct, strict=False))
+    except msgspec.ValidationError:
+        return fields
+    return {name: typed[name] for name in fields}
+
+
+def act(voice: Voice, tab_id: str, kind: str, fields: dict[str, Any], out: Path | None) -> None:
+    with Tabherd() as herd:
+        command = herd.act(tab_id, kind, **fields)
+    if out is None:
+        voice.answer(command, _readable(command.result))
+        return
+    image = _image(command.result)
+    try:
+        out.write_bytes(image)
+    except OSError as error:
+        raise InvalidRequest(f"{out} cannot be written: {error.strerror}.", field="out") from None
+    voice.answer({"commandId": command.command_id, "file": str(out)}, f"Wrote {len(image)} bytes to {out}.")
+
+
+def new_token(voice: Voice, agent: str, scopes: list[str] | None) -> None:
+    with Tabherd() as herd:
+        made = herd.new_token(agent, scopes)
+    voice.answer(made, made.token)
+
+
+def _readable(result: Any) -> str:
+    match result:
+        case None:
+            return ""
+        case str():
+            return result
+        case _:
+            return msgspec.json.format(msgspec.json.encode(result)).decode()
+
+
+def _image(result: Any) -> bytes:
+    try:
+        return base64.b64decode(result, validate=True)
+    except (TypeError, binascii.Error, ValueError):
+        raise InvalidRequest("This command's result is not a file.", field="out") from None

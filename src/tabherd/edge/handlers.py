@@ -1,0 +1,146 @@
+"""One small function per route: call the broker's verb, hand its answer back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from .. import metrics, wire
+from ..errors import Draining, NoBrowser
+from . import pages, sse
+from .auth import act_for, as_controller
+from .route import JSON, Call, Raw, Service, Stream, headers_of
+
+
+class SessionsQuery(wire.Request, frozen=True, kw_only=True):
+    # Only sessions of this agent.
+    agent_id: wire.Agent | None = None
+    # Only sessions in this state.
+    state: wire.Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    # Where the page before ended.
+    cursor: Annotated[str, Meta(max_length=200)] = ""
+
+
+class ReleaseQuery(wire.Request, frozen=True, kw_only=True):
+    # Refuse unless the lease is still at this fence.
+    fence: int | None = None
+
+
+class EventsQuery(wire.Request, frozen=True, kw_only=True):
+    # Event types, separated by commas; `session.*` stands for all of a kind.
+    types: Annotated[str, Meta(max_length=2_000)] | None = None
+    agent_id: wire.Agent | None = None
+    tab_id: wire.Identifier | None = None
+
+
+# --- About the server -------------------------------------------------------------------------------------------
+
+
+async def landing(service: Service, call: Call) -> Raw:
+    return pages.LANDING
+
+
+async def docs(service: Service, call: Call) -> Raw:
+    return pages.DOCS
+
+
+async def openapi(service: Service, call: Call) -> Raw:
+    return Raw(service.openapi, headers_of({"content-type": JSON}))
+
+
+async def health(service: Service, call: Call) -> wire.Health:
+    return wire.Health(status="ok", version=service.version, node=service.node_id)
+
+
+async def ready(service: Service, call: Call) -> wire.Health:
+    if service.broker.is_draining:
+        raise Draining("The server is stopping.", retry_after_ms=1_000)
+    if not service.broker.is_ready:
+        raise NoBrowser("No browser is ready yet.", retry_after_ms=1_000)
+    return wire.Health(status="ready", version=service.version, node=service.node_id)
+
+
+async def show_metrics(service: Service, call: Call) -> Raw:
+    return Raw(service.metrics.render(), headers_of({"content-type": metrics.CONTENT_TYPE}))
+
+
+async def events(service: Service, call: Call) -> Stream:
+    query: EventsQuery = call.query
+    if query.agent_id is not None:
+        act_for(call.caller, query.agent_id, "agentId")
+    # Agents see what is theirs; what has no agent (browsers, the node) is the admin's.
+    agent_id = query.agent_id if call.caller.is_admin else call.caller.agent_id
+    subscription = service.events.subscribe(
+        types=sse.parse_types(query.types),
+        agent_id=agent_id,
+        tab_id=query.tab_id,
+        after=sse.parse_position(call.head.last_event_id),
+    )
+    return Stream(sse.stream(subscription), subscription.close)
+
+
+# --- Sessions ---------------------------------------------------------------------------------------------------
+
+
+async def open_session(service: Service, call: Call) -> wire.SessionView:
+    request: wire.OpenSession = call.body
+    if request.agent_id is not None:
+        act_for(call.caller, request.agent_id, "agentId")
+    return await service.broker.sessions.open(call.caller, request)
+
+
+async def undo_open_session(service: Service, call: Call, answer: wire.SessionView) -> None:
+    await service.broker.sessions.release(call.caller, answer.session_id, answer.fence)
+
+
+async def list_sessions(service: Service, call: Call) -> wire.SessionPage:
+    query: SessionsQuery = call.query
+    if query.agent_id is not None:
+        act_for(call.caller, query.agent_id, "agentId")
+    return await service.broker.sessions.list(
+        call.caller, agent_id=query.agent_id, state=query.state, limit=query.limit, cursor=query.cursor
+    )
+
+
+async def get_session(service: Service, call: Call) -> wire.SessionView:
+    return await service.broker.sessions.get(call.caller, call.id)
+
+
+async def heartbeat(service: Service, call: Call) -> wire.HeartbeatAnswer:
+    return await service.broker.sessions.heartbeat(call.caller, call.id, call.body)
+
+
+async def release_session(service: Service, call: Call) -> None:
+    await service.broker.sessions.release(call.caller, call.id, call.query.fence)
+
+
+async def list_tabs(service: Service, call: Call) -> wire.TabPage:
+    return await service.broker.sessions.tabs(call.caller, call.id)
+
+
+# --- Commands ---------------------------------------------------------------------------------------------------
+
+
+async def run_action(service: Service, call: Call) -> wire.CommandView:
+    action: wire.AnyAction = call.body
+    caller = call.caller if action.controller_id is None else as_controller(call.caller, action.controller_id)
+    return await service.broker.commands.run(caller, call.id, action)
+
+
+async def get_command(service: Service, call: Call) -> wire.CommandView:
+    return await service.broker.commands.get(call.caller, call.id)
+
+
+# --- Operations -------------------------------------------------------------------------------------------------
+
+
+async def list_browsers(service: Service, call: Call) -> wire.BrowserPage:
+    return service.broker.browsers(call.caller)
+
+
+async def new_agent(service: Service, call: Call) -> wire.AgentToken:
+    request: wire.NewAgent = call.body
+    token, row = await service.broker.credentials.create(request.agent_id, request.scopes)
+    return wire.AgentToken(agent_id=row.agent_id, scopes=list(row.scopes), token=token)

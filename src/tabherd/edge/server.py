@@ -1,0 +1,279 @@
+"""One server process, from its state directory to its last closed socket.
+
+`serve` is the one function through which a server is started. The order keeps the promises: the state directory is
+owned before anything is read, the port is bound before a browser starts (so a port that is taken costs nothing),
+`server.json` is written when sessions can be opened, and on the way out admission ends first, then running work, then
+sockets, browsers and the store. The first SIGTERM or SIGINT drains for `[server] drain_s`; a second one ends the wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+import uvloop
+
+from .. import logs
+from ..broker.broker import Broker
+from ..broker.credentials import Credentials, ensure_admin_token
+from ..broker.events import EventBus
+from ..browsers.chromium import ChromiumLauncher
+from ..config import Config
+from ..core.model import Node
+from ..errors import InvalidRequest, StateConflict
+from ..metrics import Metrics
+from ..store.base import Put, Store
+from ..store.open import open_store
+from .http import create_app
+from .state import ServerInfo, StateDir, owned
+
+log = logs.get_logger("server")
+
+STORE_FILE: Final = "tabherd.db"
+PROFILES_DIR: Final = "profiles"
+# How long a thread may keep the interpreter: the store's writer must not wait for a busy event loop.
+SWITCH_INTERVAL_S: Final = 0.0003
+# Connections that wait to be accepted.
+BACKLOG: Final = 2_048
+# What clients get to read their last answers, once running work has ended.
+CLOSE_GRACE_S: Final = 2
+# Longer than the pauses of a client that thinks, so that it does not meet a closed connection.
+KEEP_ALIVE_S: Final = 75
+# What a container may use; the word `max` when it has no limit of its own.
+CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+ReadyCallback = Callable[[ServerInfo], None]
+
+
+def serve(config: Config, state: Path, *, ready: ReadyCallback | None = None) -> int:
+    """Run a server until it is told to stop; the exit code. A start that is refused raises a typed error.
+
+    `ready` is called once, when sessions can be opened. Call this from the main thread: signals arrive there.
+    """
+    # Everything below is private to the user who runs it.
+    os.umask(0o077)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    logs.configure(config.server.log_format, config.server.log_level)
+    with owned(state) as directory, _bound(config.server.host, config.server.port) as listener:
+        return uvloop.run(_run(config, directory, listener, ready))
+
+
+async def _run(config: Config, directory: StateDir, listener: socket.socket, ready: ReadyCallback | None) -> int:
+    metrics = Metrics()
+
+    def on_commit(seconds: float, transactions: int) -> None:
+        metrics.store_commit_seconds.observe(seconds)
+        metrics.store_batch_size.observe(transactions)
+
+    store = open_store(config.store, directory.path / STORE_FILE, on_commit=on_commit)
+    try:
+        await _run_on(store, metrics, config, directory, listener, ready)
+    finally:
+        await store.close()
+    return 0
+
+
+async def _run_on(
+    store: Store,
+    metrics: Metrics,
+    config: Config,
+    directory: StateDir,
+    listener: socket.socket,
+    ready: ReadyCallback | None,
+) -> None:
+    node = await _next_life(store, directory, _url(listener))
+    logs.bind(nodeId=node.id)
+    credentials = Credentials(store)
+    if config.auth.enabled:
+        await credentials.install_admin(ensure_admin_token(directory.path), node.id)
+    events = EventBus(epoch=node.epoch, ring=config.server.events_ring)
+    broker = Broker(
+        config=config,
+        node=node,
+        store=store,
+        launcher=ChromiumLauncher(directory.path / PROFILES_DIR, config.pools),
+        events=events,
+        metrics=metrics,
+        credentials=credentials,
+        memory_bytes=memory_bytes(),
+    )
+    port = listener.getsockname()[1]
+    app = create_app(
+        config=config,
+        broker=broker,
+        events=events,
+        metrics=metrics,
+        node_id=node.id,
+        version=version("tabherd"),
+        port=port,
+    )
+    front = Front(app)
+    stopping = _Stopping()
+    serving = asyncio.create_task(front.serve(sockets=[listener]), name="http")
+    starting = asyncio.create_task(broker.start(), name="start")
+    try:
+        if await stopping.unless_told(starting):
+            info = ServerInfo(url=node.url, pid=node.pid, node_id=node.id)
+            directory.announce(info)
+            events.publish("node.ready", nodeId=node.id)
+            log.info("ready", url=node.url, pid=node.pid)
+            if ready is not None:
+                ready(info)
+            await stopping.unless_told(serving)
+            events.publish("node.draining", nodeId=node.id)
+            log.info("draining", limit_s=config.server.drain_s)
+            await stopping.drain(broker, config.server.drain_s)
+    finally:
+        directory.withdraw()
+        # Streams have no end of their own.
+        events.close()
+        front.should_exit = True
+        front.force_exit = stopping.is_urgent
+        starting.cancel()
+        try:
+            await asyncio.wait((serving, starting))
+        finally:
+            await broker.stop()
+        log.info("stopped")
+
+
+class Front(uvicorn.Server):
+    """uvicorn without its own idea of signals."""
+
+    def __init__(self, app: object) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,  # type: ignore[arg-type]
+                loop="none",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=CLOSE_GRACE_S,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Stopping:
+    """The signals that end a server: the first asks, the second insists."""
+
+    def __init__(self) -> None:
+        self._told = asyncio.Event()
+        self._insisted = asyncio.Event()
+        for number in STOP_SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+
+    @property
+    def is_urgent(self) -> bool:
+        return self._insisted.is_set()
+
+    async def unless_told(self, work: asyncio.Task[None]) -> bool:
+        """Whether the work ended before a signal came; it goes on when not. Its failure is raised here."""
+        told = asyncio.create_task(self._told.wait())
+        try:
+            await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+        if work.done():
+            await work
+            return True
+        return False
+
+    async def drain(self, broker: Broker, limit_s: float) -> None:
+        """Let running work finish, until the limit or the second signal."""
+        draining = asyncio.create_task(broker.drain(), name="drain")
+        insisted = asyncio.create_task(self._insisted.wait())
+        await asyncio.wait((draining, insisted), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        insisted.cancel()
+        if draining.done():
+            await draining
+            return
+        log.warning("work was still running at the end of the drain")
+        draining.cancel()
+        await asyncio.wait((draining,))
+
+    def _signalled(self) -> None:
+        if self._told.is_set():
+            self._insisted.set()
+        self._told.set()
+
+
+async def _next_life(store: Store, directory: StateDir, url: str) -> Node:
+    """Write down that this node starts again. Its epoch is above all that the store or the directory remember."""
+    identity = directory.next_identity()
+    known = await store.get(Node, identity.node_id)
+    if known is not None and known.epoch >= identity.epoch:
+        identity = directory.next_identity(epoch_floor=known.epoch)
+    node = Node(
+        id=identity.node_id,
+        epoch=identity.epoch,
+        url=url,
+        pid=os.getpid(),
+        started_at=time.time_ns() // 1_000_000,
+    )
+    await store.apply(Put(node))
+    return node
+
+
+@contextlib.contextmanager
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    """A listening socket; whoever connects before the server is up waits in its backlog."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise InvalidRequest(f"server.host: '{host}' is no address: {error.strerror}.", field="server.host") from None
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise StateConflict(
+                    f"Port {port} on {host} is in use by another program.",
+                    action="Stop that program, or choose another port with --port (0 picks a free one).",
+                    port=port,
+                ) from None
+            raise InvalidRequest(
+                f"Cannot listen on {host} port {port}: {error.strerror}.",
+                action="Choose another address with --host or --port.",
+                field="server.host",
+            ) from None
+        yield listener
+
+
+def _url(listener: socket.socket) -> str:
+    """The address under which clients on this machine reach the socket."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def memory_bytes() -> int:
+    """The memory that this process may use: the machine's, or its container's if that is less."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = CGROUP_LIMIT.read_text(encoding="ascii").strip()
+    except OSError:
+        return machine
+    return min(machine, int(limit)) if limit.isdigit() else machine

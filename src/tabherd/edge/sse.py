@@ -1,0 +1,69 @@
+"""Server-sent events: the event bus as a stream that a browser's EventSource, curl or any SSE client can follow.
+
+The stream begins with the place it starts at and repeats the place with every heartbeat, so a client that was cut off
+resumes with `Last-Event-ID` from there, also when nothing matched its filter meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import AsyncGenerator
+from typing import Final
+
+import msgspec
+
+from ..broker.events import EVENT_TYPES, Event, EventId, Subscription
+from ..errors import InvalidRequest
+
+HEARTBEAT_S: Final = 15.0
+# Events per write; a burst goes out in few packets and a slow reader still yields to the others.
+BATCH_MAX: Final = 200
+# Where a client stands that names a place which is none of ours: before every epoch, so that it is told to reset.
+_NOWHERE: Final = EventId(0, 0)
+_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+
+
+async def stream(subscription: Subscription, heartbeat_s: float = HEARTBEAT_S) -> AsyncGenerator[bytes]:
+    """What matches the subscription, in SSE's format, until it ends."""
+    yield b"retry: 1000\nid: %s\n\n" % str(subscription.position).encode()
+    while not subscription.is_ended:
+        batch: list[bytes] = []
+        while len(batch) < BATCH_MAX and (event := subscription.take()) is not None:
+            batch.append(_frame(event))
+        if batch:
+            yield b"".join(batch)
+            continue
+        try:
+            async with asyncio.timeout(heartbeat_s):
+                await subscription.wait()
+        except TimeoutError:
+            yield b": heartbeat\nid: %s\n\n" % str(subscription.position).encode()
+
+
+def parse_types(text: str | None) -> frozenset[str] | None:
+    """The types that a `types` parameter names, `session.*` for all of a kind; None: all."""
+    if text is None:
+        return None
+    wanted: set[str] = set()
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        kind = name.removesuffix("*")
+        named = {known for known in EVENT_TYPES if known == name or (kind.endswith(".") and known.startswith(kind))}
+        if not named:
+            close = difflib.get_close_matches(name, EVENT_TYPES, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else "."
+            raise InvalidRequest(f"There is no event type '{name[:100]}'{hint}", field="types", types=list(EVENT_TYPES))
+        wanted |= named
+    return frozenset(wanted)
+
+
+def parse_position(last_event_id: bytes | None) -> EventId | None:
+    """Where `Last-Event-ID` says the client stands; None: it is new here."""
+    if not last_event_id:
+        return None
+    return EventId.parse(last_event_id.decode("latin-1")) or _NOWHERE
+
+
+def _frame(event: Event) -> bytes:
+    # JSON has no raw line breaks, so the data is one line.
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(event.id).encode(), event.type.encode(), _encode(event.to_wire()))

@@ -1,0 +1,72 @@
+"""A store in dictionaries: the semantic twin of the durable ones, for tests and the simulator. Nothing survives it.
+
+Invariants: no threads, clocks or chance, so a history replays exactly, also on a virtual event loop. A transaction
+takes effect at the moment of the call and every method suspends once before it answers, so that others run between an
+effect and its acknowledgement, as they do with a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import cast
+
+from ..core.model import RowT
+from ..errors import StoreUnavailable
+from .base import Op, Outcome, Scalar
+from .evaluate import State, evaluate, refuse_unstorable, wanted
+
+
+class MemoryStore:
+    """Implements `Store`."""
+
+    def __init__(self) -> None:
+        self._state = State({}, {})
+        self._is_closed = False
+
+    async def apply(self, *ops: Op) -> Outcome:
+        self._refuse_if_closed()
+        refuse_unstorable(ops)
+        (outcome,), _ = evaluate([ops], self._state)
+        await asyncio.sleep(0)
+        return outcome
+
+    async def get(self, table: type[RowT], id: str) -> RowT | None:
+        self._refuse_if_closed()
+        row = self._state.row(table, id)
+        await asyncio.sleep(0)
+        return cast("RowT | None", row)
+
+    async def select(
+        self,
+        table: type[RowT],
+        where: Mapping[str, Scalar | tuple[Scalar, ...]] | None = None,
+        *,
+        after: str = "",
+        limit: int = 1_000,
+    ) -> list[RowT]:
+        self._refuse_if_closed()
+        filters = wanted(table, where)
+        fitting = (
+            row
+            for id, row in self._state.rows.get(table, {}).items()
+            if id > after and all(getattr(row, field) in values for field, values in filters.items())
+        )
+        rows = heapq.nsmallest(limit, fitting, key=attrgetter("id"))
+        await asyncio.sleep(0)
+        return cast("list[RowT]", rows)
+
+    async def counter(self, name: str) -> int:
+        self._refuse_if_closed()
+        value = self._state.counters.get(name, 0)
+        await asyncio.sleep(0)
+        return value
+
+    async def close(self) -> None:
+        self._is_closed = True
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable("The store is closed.", cause="closed", retryable=False)

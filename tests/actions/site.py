@@ -1,0 +1,71 @@
+"""A web site for tests: a few pages, some of them awkward, on the loopback address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+# Path to (status line, extra headers, body).
+PAGES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "/": ("200 OK", "", "<title>Home</title><h1>Welcome</h1><p id=p>One  <b>two</b><span hidden>three</span></p>"),
+    "/missing": ("404 Not Found", "", "<title>Nothing here</title>gone"),
+    "/moved": ("302 Found", "Location: /\r\n", ""),
+    "/onward": ("200 OK", "", "<title>Onward</title><script>location.replace('/')</script>"),
+    "/slow-image": ("200 OK", "", "<title>Slow</title><img src=/never>text"),
+    "/busy": ("200 OK", "", "<title>Busy</title><script>for (;;);</script>"),
+    "/nothing": ("204 No Content", "", ""),
+    "/file": ("200 OK", "Content-Disposition: attachment; filename=x.bin\r\n", "bytes"),
+    "/tall": ("200 OK", "", "<body style='margin:0'><div style='height:3000px;background:#0a0'></div>"),
+    "/drawing": (
+        "200 OK",
+        "Content-Type: image/svg+xml\r\n",
+        "<svg xmlns='http://www.w3.org/2000/svg'><text>hi</text></svg>",
+    ),
+}
+
+
+class Site:
+    """Where it is, and what it was asked for."""
+
+    def __init__(self) -> None:
+        self.origin = ""
+        # Set when somebody asks for /never, which is never answered.
+        self.asked_never = asyncio.Event()
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            path = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()
+            if path == "/never":
+                self.asked_never.set()
+                await reader.read()
+                return
+            status, headers, body = PAGES.get(path, ("404 Not Found", "", ""))
+            kind = "" if "Content-Type" in headers else "Content-Type: text/html\r\n"
+            head = f"HTTP/1.1 {status}\r\n{kind}{headers}Content-Length: {len(body)}\r\nConnection: close"
+            writer.write(f"{head}\r\n\r\n{body}".encode())
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            self._open.discard(writer)
+            writer.close()
+
+    def hang_up(self) -> None:
+        for writer in list(self._open):
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Site]:
+    site = Site()
+    server = await asyncio.start_server(site.answer, "127.0.0.1", 0)
+    site.origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield site
+    finally:
+        server.close()
+        site.hang_up()
+        await server.wait_closed()

@@ -1,0 +1,157 @@
+"""Evaluating JavaScript in a real page."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tabherd.actions.engine import perform
+from tabherd.browsers.chromium import ChromiumBrowser, ChromiumTab
+from tabherd.errors import JavascriptError, OutcomeUnknown, TabDead
+from tabherd.wire import Evaluate
+
+from .site import Site
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+async def evaluate(tab: ChromiumTab, expression: str, args: list[Any] | None = None) -> Any:
+    # A test that waits for what never comes shall fail, not hang.
+    async with asyncio.timeout(30):
+        return await perform(tab, Evaluate(expression=expression, args=args))
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("1 + 1", 2),
+        ("'text'", "text"),
+        ("var a = 2; a * 21", 42),
+        ("null", None),
+        ("undefined", None),
+        ("[1, 'x', null, {a: [true]}]", [1, "x", None, {"a": [True]}]),
+        ("Promise.resolve({late: 1})", {"late": 1}),
+        ("new Promise((done) => setTimeout(done, 1, 'later'))", "later"),
+        # As JSON.stringify has it.
+        ("NaN", None),
+        ("-Infinity", None),
+        ("-0", 0),
+        ("() => 1", None),
+        ("Symbol('x')", None),
+        ("new Date(0)", "1970-01-01T00:00:00.000Z"),
+        ("({toJSON: () => 7})", 7),
+        ("({u: undefined, n: NaN, f() {}, d: new Date(0)})", {"n": None, "d": "1970-01-01T00:00:00.000Z"}),
+        ("new Map([[1, 2]])", {}),
+        ("document.documentElement", {}),
+        ("'\\ud800x'", "\ufffdx"),
+        ("['\\ud800x', '\\ud83d\\ude00']", ["\ufffdx", "😀"]),
+        ("({a: 'x'.repeat(1000000)}).a.length", 1_000_000),
+    ],
+)
+async def test_the_result_is_what_json_makes_of_the_value(tab: ChromiumTab, expression: str, value: Any) -> None:
+    assert await evaluate(tab, expression) == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("throw new TypeError('boom')", "TypeError: boom"),
+        ("Promise.reject(new Error('later'))", "Error: later"),
+        ("throw 'plain'", "plain"),
+        ("throw null", "null"),
+        ("Promise.reject({code: 5})", "Object"),
+        ("nowhere.x", "ReferenceError: nowhere is not defined"),
+        ("this is no code", "SyntaxError: Unexpected identifier 'is'"),
+        ("let c = {}; c.c = c; c", "TypeError: Converting circular structure to JSON"),
+        ("window", "TypeError: Converting circular structure to JSON"),
+        ("({b: 1n})", "TypeError: Do not know how to serialize a BigInt"),
+        ("({get x() { throw new Error('no') }})", "Error: no"),
+    ],
+)
+async def test_what_the_page_throws_is_told_in_its_own_words(tab: ChromiumTab, expression: str, message: str) -> None:
+    with pytest.raises(JavascriptError) as caught:
+        await evaluate(tab, expression)
+    assert caught.value.details["message"].startswith(message)
+
+
+async def test_the_stack_of_an_error_is_in_the_details(tab: ChromiumTab) -> None:
+    with pytest.raises(JavascriptError) as caught:
+        await evaluate(tab, "(function inner() { throw new Error('boom') })()")
+    assert "at inner" in caught.value.details["stack"]
+
+
+@pytest.mark.parametrize("expression", ["10n", "let d = []; for (let i = 0; i < 5000; i++) d = [d]; d"])
+async def test_what_json_cannot_carry_is_an_error(tab: ChromiumTab, expression: str) -> None:
+    with pytest.raises(JavascriptError):
+        await evaluate(tab, expression)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "value"),
+    [
+        ("(a, b) => a + b", [1, 2], 3),
+        ("async (x) => ({x})", ["é\u2028'\"`${1}"], {"x": "é\u2028'\"`${1}"}),
+        ("function (...all) { return all.length } // a comment", [1, 2, 3], 3),
+        ("() => 'none'", [], "none"),
+        ("(o) => Object.keys(o)", [{"__proto__": 1, "b": 2}], ["__proto__", "b"]),
+    ],
+)
+async def test_with_arguments_the_expression_is_a_function(
+    tab: ChromiumTab, function: str, args: list[Any], value: Any
+) -> None:
+    assert await evaluate(tab, function, args) == value
+
+
+async def test_arguments_for_what_is_no_function_are_an_error(tab: ChromiumTab) -> None:
+    with pytest.raises(JavascriptError, match="is not a function"):
+        await evaluate(tab, "5", [1])
+
+
+async def test_half_a_surrogate_pair_in_a_page_cuts_nobody_off(browser: ChromiumBrowser, tab: ChromiumTab) -> None:
+    await evaluate(tab, "void (document.title = '\\ud800 and more')")
+    assert await evaluate(tab, "'\\udc00 and more'") == "\ufffd and more"
+    assert not browser._connection.is_closed
+
+
+async def test_a_page_with_a_json_stringify_of_its_own_cannot_break_the_answer(tab: ChromiumTab) -> None:
+    await evaluate(tab, "void (JSON.stringify = () => 'not json')")
+    with pytest.raises(JavascriptError, match="makes no JSON"):
+        await evaluate(tab, "({})")
+
+
+async def test_a_page_that_navigates_meanwhile_is_a_typed_error(tab: ChromiumTab, site: Site) -> None:
+    with pytest.raises(JavascriptError) as caught:
+        await evaluate(tab, f"location.href = '{site.origin}/'; new Promise(() => {{}})")
+    assert caught.value.details["reason"] == "navigated"
+
+
+async def test_a_tab_closed_meanwhile_has_an_unknown_outcome_and_is_dead_afterwards(
+    browser: ChromiumBrowser, tab: ChromiumTab
+) -> None:
+    waiting = asyncio.create_task(evaluate(tab, "new Promise(() => {})"))
+    assert await evaluate(tab, "1") == 1
+    await browser.close_tab(tab.target_id)
+    with pytest.raises(OutcomeUnknown):
+        await waiting
+    with pytest.raises(TabDead):
+        await evaluate(tab, "1")
+
+
+async def test_a_page_that_crashes_meanwhile_has_an_unknown_outcome(tab: ChromiumTab) -> None:
+    waiting = asyncio.create_task(evaluate(tab, "new Promise(() => {})"))
+    assert await evaluate(tab, "1") == 1
+    tab.post("Page.crash")
+    with pytest.raises(OutcomeUnknown, match="crashed"):
+        await waiting
+
+
+async def test_a_cancelled_evaluation_leaves_no_call_behind(browser: ChromiumBrowser, tab: ChromiumTab) -> None:
+    before = browser._connection.calls_waiting
+    waiting = asyncio.create_task(evaluate(tab, "new Promise(() => {})"))
+    assert await evaluate(tab, "1") == 1
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert browser._connection.calls_waiting == before

@@ -1,0 +1,192 @@
+"""Sending a real page somewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from tests.browsers.real import blank_tab, launched
+
+from tabherd.actions.engine import perform
+from tabherd.browsers.chromium import ChromiumBrowser, ChromiumTab
+from tabherd.browsers.port import BrowserGone
+from tabherd.errors import InvalidRequest, NavigationFailed, OutcomeUnknown, PolicyDenied
+from tabherd.wire import Evaluate, Navigate
+
+from .site import Site
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+Until = Literal["load", "domcontentloaded", "networkidle", "commit"]
+
+
+async def navigate(tab: ChromiumTab, url: str, wait_until: Until = "load") -> Any:
+    # A test that waits for what never comes shall fail, not hang.
+    async with asyncio.timeout(30):
+        return await perform(tab, Navigate(url=url, wait_until=wait_until))
+
+
+def listeners_of(browser: ChromiumBrowser) -> int:
+    return sum(len(heard) for heard in browser._connection._listeners.values())
+
+
+@pytest.mark.parametrize("wait_until", ["load", "domcontentloaded", "networkidle"])
+async def test_the_page_that_was_reached_is_described(tab: ChromiumTab, site: Site, wait_until: Until) -> None:
+    reached = await navigate(tab, f"{site.origin}/", wait_until)
+    assert reached == {"url": f"{site.origin}/", "title": "Home", "status": 200}
+
+
+async def test_an_http_error_is_a_page_with_its_status(tab: ChromiumTab, site: Site) -> None:
+    reached = await navigate(tab, f"{site.origin}/missing")
+    assert reached == {"url": f"{site.origin}/missing", "title": "Nothing here", "status": 404}
+
+
+@pytest.mark.parametrize("path", ["/moved", "/onward"])
+async def test_redirects_by_server_and_by_script_are_followed(tab: ChromiumTab, site: Site, path: str) -> None:
+    assert (await navigate(tab, f"{site.origin}{path}", "networkidle"))["url"] == f"{site.origin}/"
+
+
+async def test_commit_does_not_wait_for_the_page(tab: ChromiumTab, site: Site) -> None:
+    reached = await navigate(tab, f"{site.origin}/busy", "commit")
+    assert reached == {"url": f"{site.origin}/busy", "title": None, "status": None}
+
+
+async def test_domcontentloaded_does_not_wait_for_images(tab: ChromiumTab, site: Site) -> None:
+    assert (await navigate(tab, f"{site.origin}/slow-image", "domcontentloaded"))["title"] == "Slow"
+
+
+async def test_load_waits_for_images(tab: ChromiumTab, site: Site) -> None:
+    loading = asyncio.create_task(navigate(tab, f"{site.origin}/slow-image"))
+    await site.asked_never.wait()
+    assert not loading.done()
+    site.hang_up()
+    assert (await loading)["title"] == "Slow"
+
+
+async def test_a_jump_within_the_document_keeps_it(tab: ChromiumTab, site: Site) -> None:
+    await navigate(tab, f"{site.origin}/")
+    await perform(tab, Evaluate(expression="globalThis.kept = 1"))
+    assert (await navigate(tab, f"{site.origin}/#p"))["url"] == f"{site.origin}/#p"
+    assert await perform(tab, Evaluate(expression="globalThis.kept")) == 1
+
+
+@pytest.mark.parametrize("url", ["about:blank", "data:text/html,<title>x</title>", "  ABOUT:blank\n"])
+@pytest.mark.parametrize("wait_until", ["load", "networkidle", "commit"])
+async def test_pages_without_a_server_are_reached_too(tab: ChromiumTab, url: str, wait_until: Until) -> None:
+    assert (await navigate(tab, url, wait_until))["url"] == url.strip().lower()
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("http://127.0.0.1:6666/", "net::ERR_UNSAFE_PORT"),
+        ("http://no-such-host.invalid/", "net::ERR_NAME_NOT_RESOLVED"),
+        ("blob:null/123", "net::ERR_FILE_NOT_FOUND"),
+    ],
+)
+async def test_a_network_error_is_told_with_its_name(tab: ChromiumTab, url: str, error: str) -> None:
+    with pytest.raises(NavigationFailed) as caught:
+        await navigate(tab, url)
+    assert caught.value.details == {"url": url, "error": error}
+
+
+async def test_a_download_and_an_empty_answer_are_not_pages(tab: ChromiumTab, site: Site) -> None:
+    with pytest.raises(NavigationFailed, match="is a download"):
+        await navigate(tab, f"{site.origin}/file")
+    with pytest.raises(NavigationFailed, match="ERR_ABORTED"):
+        await navigate(tab, f"{site.origin}/nothing")
+
+
+async def test_an_address_that_is_none_is_the_callers_mistake(tab: ChromiumTab) -> None:
+    with pytest.raises(InvalidRequest):
+        await navigate(tab, "http://")
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "fi\tle:///etc/passwd", "chrome://version", "javascript:1"])
+async def test_a_denied_address_does_not_touch_the_page(tab: ChromiumTab, site: Site, url: str) -> None:
+    await navigate(tab, f"{site.origin}/")
+    with pytest.raises(PolicyDenied):
+        await navigate(tab, url)
+    assert await perform(tab, Evaluate(expression="location.href")) == f"{site.origin}/"
+
+
+@pytest.mark.parametrize("path", ["/slow-image", "/never"])
+async def test_a_cancelled_navigation_takes_its_listeners_with_it(
+    browser: ChromiumBrowser, tab: ChromiumTab, site: Site, path: str
+) -> None:
+    listeners, calls = listeners_of(browser), browser._connection.calls_waiting
+    loading = asyncio.create_task(navigate(tab, f"{site.origin}{path}"))
+    await site.asked_never.wait()
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
+    assert (listeners_of(browser), browser._connection.calls_waiting) == (listeners, calls)
+
+
+async def test_a_page_that_crashes_while_it_loads_has_an_unknown_outcome(tab: ChromiumTab, site: Site) -> None:
+    loading = asyncio.create_task(navigate(tab, f"{site.origin}/slow-image"))
+    await site.asked_never.wait()
+    tab.post("Page.crash")
+    with pytest.raises(OutcomeUnknown):
+        await loading
+
+
+async def test_a_browser_that_dies_while_a_page_loads_is_told_at_once(tmp_path: Path, site: Site) -> None:
+    async with launched(tmp_path) as own:
+        tab = await blank_tab(own)
+        loading = asyncio.create_task(navigate(tab, f"{site.origin}/slow-image"))
+        await site.asked_never.wait()
+        os.kill(own.row.pid, signal.SIGKILL)
+        with pytest.raises(BrowserGone) as caught:
+            await loading
+        assert caught.value.was_sent is True
+
+
+class Scripted:
+    """A page whose Chromium says what the test writes."""
+
+    target_id = "MAIN"
+    cdp_session_id = "S"
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, Any] = {}
+        self.is_answered = asyncio.Event()
+
+    async def call(self, method: str, params: Any = None) -> dict[str, Any]:
+        if method == "Page.navigate":
+            await self.is_answered.wait()
+            return {"frameId": "MAIN", "loaderId": "OURS"}
+        return {"result": {"value": {"url": "http://ours.test/", "title": "", "status": 200}}}
+
+    def listen(self, method: str, listener: Any) -> Any:
+        self._listeners[method] = listener
+        return lambda: self._listeners.pop(method)
+
+    def expect(self, what: str) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+    def load(self, loader: str, *, up_to: str) -> None:
+        """The events of one document's life, as far as the named one."""
+        url = f"http://{loader}.test/"
+        self._listeners["Page.frameNavigated"]({"frame": {"id": "MAIN", "loaderId": loader, "url": url}})
+        for name in ("commit", "DOMContentLoaded", "load"):
+            self._listeners["Page.lifecycleEvent"]({"frameId": "MAIN", "loaderId": loader, "name": name})
+            if name == up_to:
+                return
+
+
+async def test_the_load_of_a_document_that_was_already_on_its_way_is_not_taken_for_ours() -> None:
+    tab = Scripted()
+    loading = asyncio.create_task(perform(tab, Navigate(url="http://ours.test/")))
+    await asyncio.sleep(0)
+    tab.load("EARLIER", up_to="load")
+    tab.is_answered.set()
+    tab.load("OURS", up_to="DOMContentLoaded")
+    await asyncio.sleep(0.01)
+    assert not loading.done()
+    tab.load("OURS", up_to="load")
+    assert (await loading)["status"] == 200

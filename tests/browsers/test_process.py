@@ -1,0 +1,96 @@
+"""Processes: facts, exits and groups."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tabherd.browsers import process
+from tabherd.browsers.process import ChildGroup
+
+
+@asynccontextmanager
+async def child(tmp_path: Path, *argv: str) -> AsyncIterator[ChildGroup]:
+    """A program in its own group, ended also when the test fails."""
+    group = ChildGroup(argv, log_path=tmp_path / "log", environ=os.environ)
+    try:
+        # The kernel shows no arguments for a moment while a program is being loaded.
+        while not process.command_line(group.pid) and not group.has_exited:
+            await asyncio.sleep(0.001)
+        yield group
+    finally:
+        await group.end()
+
+
+async def test_a_process_is_known_by_its_start_time_and_arguments(tmp_path: Path) -> None:
+    async with child(tmp_path, "/bin/sleep", "1000") as group:
+        assert group.pid_started == process.start_time(group.pid) > 0
+        assert process.command_line(group.pid) == ("/bin/sleep", "1000")
+        assert process.group_members(group.pid) == [group.pid]
+
+
+async def test_a_process_that_does_not_exist_has_no_facts() -> None:
+    pid_never_given = 2**22 + 1
+    assert process.start_time(pid_never_given) == 0
+    assert process.command_line(pid_never_given) == ()
+    assert process.group_members(pid_never_given) == []
+
+
+@pytest.mark.parametrize("has_pidfd", [True, False])
+async def test_an_exit_is_told_with_its_reason_and_the_child_is_reaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_pidfd: bool
+) -> None:
+    if not has_pidfd:
+
+        def missing(_: int) -> int:
+            raise OSError("no such call")
+
+        monkeypatch.setattr(os, "pidfd_open", missing)
+    async with child(tmp_path, "/bin/sh", "-c", "exit 3") as group:
+        heard: list[str] = []
+        group.on_exit(heard.append)
+        await group.wait_exited()
+        group.on_exit(heard.append)
+        assert heard == ["exited with status 3", "exited with status 3"]
+        with pytest.raises(ChildProcessError):
+            os.waitpid(group.pid, os.WNOHANG)
+
+
+async def test_what_a_leader_leaves_in_its_group_is_killed_when_it_exits(tmp_path: Path) -> None:
+    async with child(tmp_path, "/bin/sh", "-c", "sleep 30 & exit 0") as group:
+        await group.wait_exited()
+        await process.wait_vanished(group.pid)
+        assert process.group_members(group.pid) == []
+
+
+async def test_ending_a_group_takes_every_member_and_may_be_repeated(tmp_path: Path) -> None:
+    async with child(tmp_path, "/bin/sh", "-c", "sleep 1000 & sleep 1000 & wait") as group:
+        while len(process.group_members(group.pid)) < 3:
+            await asyncio.sleep(0.005)
+        await asyncio.gather(group.end(), group.end())
+        await group.end()
+        assert process.group_members(group.pid) == []
+        assert group.exit_reason == "was killed by SIGKILL"
+
+
+async def test_a_program_that_cannot_be_executed_raises(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        ChildGroup((str(tmp_path / "absent"),), log_path=tmp_path / "log", environ=os.environ)
+    with pytest.raises(PermissionError):
+        ChildGroup((str(tmp_path / "log"),), log_path=tmp_path / "log", environ=os.environ)
+
+
+async def test_only_the_process_with_all_three_marks_is_ended(tmp_path: Path) -> None:
+    mark = f"1000.{os.getpid()}"
+    async with child(tmp_path, "/bin/sleep", mark) as group:
+        assert process.with_argument(mark) == [group.pid]
+        assert not await process.end_stranger(group.pid, group.pid_started + 1, mark)
+        assert not await process.end_stranger(group.pid, group.pid_started, "1000.0")
+        assert not await process.end_stranger(0, 0, mark)
+        assert not group.has_exited
+        assert await process.end_stranger(group.pid, group.pid_started, mark)

@@ -1,0 +1,105 @@
+"""The names a person can type, and how wrong ones end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Tabherd
+from tests.client.canned import SESSION, CannedServer
+from typer.testing import CliRunner
+
+from tabherd import __version__
+from tabherd.cli.main import app
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["up"],
+        ["down"],
+        ["status"],
+        ["doctor"],
+        ["install-browser"],
+        ["session", "new"],
+        ["session", "ls"],
+        ["session", "end"],
+        ["act"],
+        ["events"],
+        ["token", "new"],
+    ],
+)
+def test_every_command_has_help_and_speaks_json(words: list[str]) -> None:
+    result = CliRunner().invoke(app, [*words, "--help"])
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+def test_the_version_is_printed() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"tabherd {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["juggle"], ["up", "--no-such"], ["act"], ["up", "--port", "many"]])
+def test_a_wrong_command_line_ends_with_exit_code_2(words: list[str]) -> None:
+    assert CliRunner().invoke(app, words).exit_code == 2
+
+
+def test_a_wrong_setting_is_said_in_one_sentence(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TABHERD_SERVER__PROT", "1")
+    result = CliRunner().invoke(app, ["up", "--detach"])
+    assert result.exit_code == 1
+    assert "unknown key 'server.prot'; did you mean 'server.port'?" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_configuration_file_that_is_missing_is_said_in_one_sentence(state: Path) -> None:
+    result = CliRunner().invoke(app, ["up", "--config", "/nowhere/tabherd.toml", "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["code"] == "invalid_request"
+
+
+def test_no_server_is_a_typed_refusal(state: Path) -> None:
+    result = CliRunner().invoke(app, ["status", "--json"])
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["code"] == "node_unreachable"
+
+
+def test_the_help_loads_neither_the_server_nor_the_client() -> None:
+    watched = "httpx", "starlette", "uvicorn", "rich", "tabherd.client", "tabherd.edge", "tabherd.config"
+    code = f"import sys, tabherd.cli.main; print([name for name in {watched!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_status_shows_the_browsers_and_counts_the_sessions(canned: CannedServer, tabherd: Tabherd) -> None:
+    health = {"status": "ok", "version": "9.9", "node": "nod_1"}
+    browser = {
+        "browserId": "brw_1",
+        "pool": "default",
+        "state": "ready",
+        "pid": 42,
+        "product": "Chromium/1",
+        "sessions": 0,
+        "sessionsServed": 3,
+        "startedAt": "2026-01-01T00:00:00.000Z",
+    }
+    canned.answer("GET", "/health", health)
+    canned.answer("GET", "/ready", health)
+    canned.answer("GET", "/browsers", {"browsers": [browser]})
+    canned.answer("GET", "/sessions", {"sessions": [SESSION, SESSION]})
+    told = json.loads(tabherd("status", "--json").stdout)
+    assert told == {
+        "url": canned.url,
+        "version": "9.9",
+        "node": "nod_1",
+        "ready": True,
+        "browsers": [browser],
+        "sessions": {"alice": 2},
+    }
+    shown = tabherd("status").stdout
+    assert "tabherd 9.9" in shown
+    assert "Active sessions: 2 (alice 2)." in shown
+    assert "brw_1" in shown

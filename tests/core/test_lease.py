@@ -1,0 +1,444 @@
+"""Leases: who is reaped and who never is, which cap refuses, and which fence is stale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tabherd.core.lease import (
+    EXPIRY_RULES,
+    RETRY_AFTER_MAX_MS,
+    RETRY_AFTER_MIN_MS,
+    CapReason,
+    Caps,
+    Evidence,
+    ExpiryRule,
+    HoldTimes,
+    Keep,
+    LeaseTimes,
+    OwnerProcess,
+    Reap,
+    ReapReason,
+    cap_counters,
+    capacity_refusal,
+    check_fence,
+    deadline_at,
+    derive_max_active,
+    rule_of,
+    verdict,
+)
+from tabherd.core.lifecycle import LeaseState
+from tabherd.core.model import Session, changed
+from tabherd.errors import InvalidRequest, LeaseLost
+
+T0 = 1_700_000_000_000
+SECOND = 1_000
+HOUR = 3_600 * SECOND
+TIMES = LeaseTimes()
+TIERS = {"instant": 120, "default": 1_200, "pro": 3_600, "deep": 3_600}
+NOTHING = Evidence()
+WORKING = Evidence(has_work=True)
+
+
+def lease(**fields: Any) -> Session:
+    base: dict[str, Any] = {
+        "id": "ses_1",
+        "state": LeaseState.ACTIVE,
+        "agent_id": "alice",
+        "pool": "default",
+        "fence": 42,
+        "created_at": T0,
+        "heartbeat_at": T0,
+        "deadline_at": T0 + 10 * HOUR,
+    }
+    return Session(**{**base, **fields})
+
+
+BARE = lease()
+BEATING = lease(is_beating=True)
+NAMED = lease(owner_pid=7, owner_started=8)
+KEPT = lease(keep_alive=True)
+ALIVE = Evidence(owner=OwnerProcess.ALIVE)
+DEAD = Evidence(owner=OwnerProcess.DEAD, owner_died_at=T0 + HOUR)
+CONNECTED = Evidence(open_connections=1)
+DISCONNECTED = Evidence(last_connection_closed_at=T0 + HOUR)
+
+
+# --- Deadlines --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tier", "seconds"), TIERS.items())
+def test_the_tier_gives_the_deadline(tier: str, seconds: int) -> None:
+    assert deadline_at(TIERS, tier, None, T0) == T0 + seconds * SECOND
+
+
+def test_an_explicit_deadline_wins_over_the_tier() -> None:
+    assert deadline_at(TIERS, "pro", 5_000, T0) == T0 + 5_000
+
+
+def test_an_unknown_tier_is_refused_by_name_with_the_nearest_one() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        deadline_at(TIERS, "defualt", None, T0)
+    assert caught.value.details == {"field": "tier", "nearest": "default"}
+
+
+def test_an_unknown_tier_is_refused_even_with_an_explicit_deadline() -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        deadline_at(TIERS, "zzz", 5_000, T0)
+    assert caught.value.details["nearest"] is None
+
+
+# --- Which rule -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("session", "evidence", "rule"),
+    [
+        (BARE, NOTHING, ExpiryRule.BARE_HTTP),
+        (BARE, WORKING, ExpiryRule.BARE_HTTP),
+        (BARE, CONNECTED, ExpiryRule.CONNECTION_BOUND),
+        (BARE, DISCONNECTED, ExpiryRule.CONNECTION_BOUND),
+        (BEATING, NOTHING, ExpiryRule.BEATING),
+        (BEATING, DISCONNECTED, ExpiryRule.BEATING),
+        (NAMED, NOTHING, ExpiryRule.NAMED_PROCESS),
+        (NAMED, DEAD, ExpiryRule.NAMED_PROCESS),
+        (changed(NAMED, is_beating=True), DISCONNECTED, ExpiryRule.NAMED_PROCESS),
+        (KEPT, DISCONNECTED, ExpiryRule.KEEP_ALIVE),
+        (changed(NAMED, keep_alive=True), DEAD, ExpiryRule.KEEP_ALIVE),
+        (KEPT, Evidence(in_handoff=True), ExpiryRule.HANDOFF),
+    ],
+)
+def test_each_kind_of_holder_has_its_rule(session: Session, evidence: Evidence, rule: ExpiryRule) -> None:
+    assert rule_of(session, evidence) is rule
+
+
+def test_the_table_lists_every_rule_once_in_words() -> None:
+    assert sorted(row.rule for row in EXPIRY_RULES) == sorted(set(ExpiryRule) - {ExpiryRule.DEADLINE})
+    assert all(row.holder.endswith(".") and row.ends.endswith(".") for row in EXPIRY_RULES)
+
+
+# --- The reaper's invariants ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("session", [BEATING, BARE, NAMED], ids=["beating", "bare", "named"])
+def test_an_hour_of_beats_every_minute_is_never_reaped(session: Session) -> None:
+    session = changed(session, deadline_at=T0 + HOUR)
+    for second in range(3_600):
+        now = T0 + second * SECOND
+        if second % 60 == 0:
+            session = changed(session, heartbeat_at=now)
+        assert isinstance(verdict(session, NOTHING, now, TIMES), Keep), f"reaped after {second} s"
+
+
+def test_age_alone_never_reaps() -> None:
+    session = lease(is_beating=True, created_at=T0 - 3_000 * SECOND, heartbeat_at=T0 - 45 * SECOND)
+    assert isinstance(verdict(session, ALIVE, T0, TIMES), Keep)
+
+
+@pytest.mark.parametrize("session", [NAMED, changed(NAMED, is_beating=True)], ids=["named", "named and beating"])
+def test_a_stale_heartbeat_with_a_live_owner_process_never_reaps(session: Session) -> None:
+    # A stopped process reads alive, so this is also the frozen owner.
+    assert verdict(session, ALIVE, T0 + 9 * HOUR, TIMES) == Keep(session.deadline_at + 120 * SECOND)
+
+
+def test_a_crashed_owner_with_a_stale_heartbeat_is_reaped() -> None:
+    session = lease(owner_pid=7, is_beating=True, heartbeat_at=T0 - 420 * SECOND)
+    evidence = Evidence(owner=OwnerProcess.DEAD, owner_died_at=T0 - 400 * SECOND)
+    assert verdict(session, evidence, T0, TIMES) == Reap(ReapReason.OWNER_DEAD, ExpiryRule.NAMED_PROCESS)
+
+
+def test_a_heartbeat_is_stale_only_when_older_than_three_minutes() -> None:
+    assert verdict(BEATING, NOTHING, T0 + 180 * SECOND, TIMES) == Keep(T0 + 180 * SECOND + 1)
+    assert verdict(BEATING, NOTHING, T0 + 180 * SECOND + 1, TIMES) == Reap(ReapReason.STALE, ExpiryRule.BEATING)
+
+
+@pytest.mark.parametrize("evidence", [CONNECTED, WORKING, ALIVE], ids=["connection", "work", "process"])
+def test_a_stale_heartbeat_is_not_enough_while_anything_else_shows_life(evidence: Evidence) -> None:
+    assert isinstance(verdict(BEATING, evidence, T0 + 9 * HOUR, TIMES), Keep)
+
+
+def test_a_closed_connection_of_a_beating_owner_counts_as_a_sign_of_life_until_it_closed() -> None:
+    assert verdict(BEATING, DISCONNECTED, T0 + HOUR, TIMES) == Keep(T0 + HOUR + 180 * SECOND + 1)
+
+
+def test_a_proven_death_reaps_after_two_seconds() -> None:
+    died = T0 + HOUR
+    assert verdict(NAMED, DEAD, died + 1_999, TIMES) == Keep(died + 2_000)
+    assert verdict(NAMED, DEAD, died + 2_000, TIMES) == Reap(ReapReason.OWNER_DEAD, ExpiryRule.NAMED_PROCESS)
+
+
+def test_a_beat_after_the_proven_death_leaves_the_stale_rule() -> None:
+    session = changed(NAMED, heartbeat_at=T0 + HOUR + 1_000)
+    assert verdict(session, DEAD, T0 + HOUR + 2_000, TIMES) == Keep(session.heartbeat_at + 180 * SECOND + 1)
+
+
+def test_a_proven_death_does_not_wait_for_what_the_dead_left_running() -> None:
+    evidence = Evidence(owner=OwnerProcess.DEAD, owner_died_at=T0, has_work=True)
+    assert isinstance(verdict(NAMED, evidence, T0 + 2_000, TIMES), Reap)
+
+
+def test_a_named_process_that_this_host_cannot_check_lives_by_its_heartbeat() -> None:
+    assert verdict(NAMED, NOTHING, T0 + 180 * SECOND + 1, TIMES) == Reap(ReapReason.STALE, ExpiryRule.NAMED_PROCESS)
+
+
+def test_a_connection_bound_session_lives_while_a_socket_is_open() -> None:
+    assert isinstance(verdict(BARE, CONNECTED, T0 + 9 * HOUR, TIMES), Keep)
+
+
+def test_a_connection_bound_session_ends_ten_seconds_after_its_last_socket() -> None:
+    closed = T0 + HOUR
+    assert verdict(BARE, DISCONNECTED, closed + 9_999, TIMES) == Keep(closed + 10_000)
+    assert verdict(BARE, DISCONNECTED, closed + 10_000, TIMES) == Reap(
+        ReapReason.DISCONNECTED, ExpiryRule.CONNECTION_BOUND
+    )
+
+
+def test_a_read_does_not_keep_a_disconnected_session() -> None:
+    session = changed(BARE, heartbeat_at=T0 + HOUR + 9_000)
+    assert isinstance(verdict(session, DISCONNECTED, T0 + HOUR + 10_000, TIMES), Reap)
+
+
+def test_a_reconnected_session_lives_on() -> None:
+    evidence = Evidence(open_connections=1, last_connection_closed_at=T0)
+    assert isinstance(verdict(BARE, evidence, T0 + HOUR, TIMES), Keep)
+
+
+def test_a_disconnected_session_keeps_until_its_work_is_done() -> None:
+    evidence = Evidence(last_connection_closed_at=T0, has_work=True)
+    assert isinstance(verdict(BARE, evidence, T0 + HOUR, TIMES), Keep)
+
+
+def test_a_bare_session_ends_after_three_quiet_minutes() -> None:
+    assert verdict(BARE, NOTHING, T0 + 180 * SECOND - 1, TIMES) == Keep(T0 + 180 * SECOND)
+    assert verdict(BARE, NOTHING, T0 + 180 * SECOND, TIMES) == Reap(ReapReason.IDLE, ExpiryRule.BARE_HTTP)
+
+
+def test_a_bare_session_is_not_idle_while_it_has_work() -> None:
+    assert isinstance(verdict(BARE, WORKING, T0 + HOUR, TIMES), Keep)
+
+
+def test_the_pool_sets_the_idle_time() -> None:
+    assert verdict(BARE, NOTHING, T0, LeaseTimes(idle_ttl_ms=5_000)) == Keep(T0 + 5_000)
+
+
+def test_a_session_that_never_beat_counts_from_its_creation() -> None:
+    assert verdict(changed(BARE, heartbeat_at=0), NOTHING, T0, TIMES) == Keep(T0 + 180 * SECOND)
+
+
+@pytest.mark.parametrize("evidence", [NOTHING, DISCONNECTED], ids=["quiet", "disconnected"])
+def test_keep_alive_ends_only_at_the_deadline(evidence: Evidence) -> None:
+    assert verdict(KEPT, evidence, T0 + 9 * HOUR, TIMES) == Keep(KEPT.deadline_at + 120 * SECOND)
+
+
+def test_a_handoff_is_not_idle() -> None:
+    assert isinstance(verdict(BARE, Evidence(in_handoff=True), T0 + 9 * HOUR, TIMES), Keep)
+
+
+@pytest.mark.parametrize("session", [BARE, BEATING, NAMED, KEPT], ids=["bare", "beating", "named", "kept"])
+@pytest.mark.parametrize(
+    "evidence",
+    [WORKING, CONNECTED, ALIVE, Evidence(in_handoff=True)],
+    ids=["work", "connection", "process", "handoff"],
+)
+def test_two_minutes_past_the_deadline_everybody_is_reaped(session: Session, evidence: Evidence) -> None:
+    end = session.deadline_at + 120 * SECOND
+    fresh = changed(session, heartbeat_at=end - 1)
+    assert isinstance(verdict(fresh, evidence, end - 1, TIMES), Keep)
+    assert verdict(fresh, evidence, end, TIMES) == Reap(ReapReason.DEADLINE, ExpiryRule.DEADLINE)
+
+
+def test_only_an_owned_lease_can_be_judged() -> None:
+    with pytest.raises(AssertionError):
+        verdict(lease(state=LeaseState.POOLED), NOTHING, T0, TIMES)
+
+
+moments = st.integers(T0, T0 + HOUR)
+sessions = st.builds(
+    lease,
+    is_beating=st.booleans(),
+    keep_alive=st.booleans(),
+    owner_pid=st.sampled_from([0, 7]),
+    heartbeat_at=moments,
+    deadline_at=moments,
+)
+evidences = st.builds(
+    Evidence,
+    open_connections=st.integers(0, 2),
+    last_connection_closed_at=st.none() | moments,
+    owner=st.sampled_from(OwnerProcess),
+    owner_died_at=moments,
+    has_work=st.booleans(),
+    in_handoff=st.booleans(),
+)
+
+
+@given(session=sessions, evidence=evidences, now=moments)
+@settings(max_examples=150, deadline=None)
+def test_check_at_is_the_first_moment_at_which_the_verdict_changes(
+    session: Session, evidence: Evidence, now: int
+) -> None:
+    answer = verdict(session, evidence, now, TIMES)
+    if isinstance(answer, Reap):
+        assert verdict(session, evidence, now + HOUR, TIMES) == answer
+        return
+    assert answer.check_at > now
+    assert verdict(session, evidence, answer.check_at - 1, TIMES) == answer
+    assert isinstance(verdict(session, evidence, answer.check_at, TIMES), Reap)
+
+
+@given(session=sessions, evidence=evidences, now=moments)
+@settings(max_examples=150, deadline=None)
+def test_before_its_deadline_nobody_is_reaped_without_silence_or_proven_death(
+    session: Session, evidence: Evidence, now: int
+) -> None:
+    if not isinstance(verdict(session, evidence, now, TIMES), Reap) or now >= session.deadline_at + 120 * SECOND:
+        return
+    assert not session.keep_alive
+    assert not evidence.in_handoff
+    if session.owner_pid and evidence.owner is OwnerProcess.DEAD and session.heartbeat_at <= evidence.owner_died_at:
+        return
+    assert not evidence.open_connections
+    assert not evidence.has_work
+    assert not (session.owner_pid and evidence.owner is OwnerProcess.ALIVE)
+    closed = evidence.last_connection_closed_at
+    assert now - session.heartbeat_at >= 180 * SECOND or (closed is not None and now - closed >= 10 * SECOND)
+
+
+# --- Fence ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [LeaseState.ACTIVE, LeaseState.RECOVERING])
+def test_the_current_fence_passes(state: LeaseState) -> None:
+    check_fence(lease(state=state), 42, T0)
+
+
+@pytest.mark.parametrize("fence", [41, 43, 0])
+def test_any_other_fence_is_lost(fence: int) -> None:
+    with pytest.raises(LeaseLost):
+        check_fence(BARE, fence)
+
+
+def test_no_fence_leaves_the_credential_to_decide() -> None:
+    check_fence(BARE, None)
+
+
+@pytest.mark.parametrize("fence", [42, None])
+@pytest.mark.parametrize("state", sorted(set(LeaseState) - {LeaseState.ACTIVE, LeaseState.RECOVERING}))
+def test_an_ended_lease_is_lost_whatever_the_fence(state: LeaseState, fence: int | None) -> None:
+    with pytest.raises(LeaseLost) as caught:
+        check_fence(lease(state=state, end_reason="stale"), fence)
+    assert caught.value.details["endReason"] == "stale"
+
+
+def test_a_lease_past_its_deadline_is_lost_before_it_is_reaped() -> None:
+    check_fence(BARE, 42, BARE.deadline_at - 1)
+    with pytest.raises(LeaseLost):
+        check_fence(BARE, 42, BARE.deadline_at)
+
+
+# --- Caps -------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_counts_against_its_key_its_agent_and_its_pool() -> None:
+    caps = Caps(max_active=16, max_active_per_key=5, max_active_per_agent=3)
+    assert [(one.counter, one.cap, one.reason) for one in cap_counters("shared", "chatgpt", "alice", caps)] == [
+        ("active:shared:key:chatgpt", 5, "key_cap"),
+        ("active:shared:agent:alice", 3, "agent_cap"),
+        ("active:shared", 16, "pool_cap"),
+    ]
+
+
+def test_uncapped_counters_are_counted_all_the_same() -> None:
+    assert [one.cap for one in cap_counters("shared", "chatgpt", "alice", Caps())] == [None, None, None]
+
+
+def test_the_empty_key_is_never_capped() -> None:
+    counters = cap_counters("shared", "", "alice", Caps(max_active_per_key=1))
+    assert [one.reason for one in counters] == ["agent_cap", "pool_cap"]
+
+
+def test_a_colon_in_a_name_does_not_reach_another_pools_counter() -> None:
+    of_key = {one.counter for one in cap_counters("a", "b", "alice", Caps())}
+    of_odd_pool = {one.counter for one in cap_counters("a:key:b", "", "alice", Caps())}
+    assert not of_key & of_odd_pool
+
+
+def test_a_name_that_looks_escaped_is_not_the_name_it_looks_like() -> None:
+    assert cap_counters("a:b", "", "alice", Caps()) != cap_counters("a%3Ab", "", "alice", Caps())
+
+
+names = st.text(alphabet="a:%35A", max_size=5)
+
+
+@given(one=st.tuples(names, names, names), other=st.tuples(names, names, names))
+@settings(max_examples=150, deadline=None)
+def test_counters_are_shared_only_by_the_same_bucket(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+    def buckets(names: tuple[str, str, str]) -> dict[str, tuple[str, ...]]:
+        pool, key, agent_id = names
+        meaning: dict[CapReason, tuple[str, ...]] = {
+            "key_cap": ("key", pool, key),
+            "agent_cap": ("agent", pool, agent_id),
+            "pool_cap": ("pool", pool),
+        }
+        return {one.counter: meaning[one.reason] for one in cap_counters(pool, key, agent_id, Caps())}
+
+    first, second = buckets(one), buckets(other)
+    assert all(first[counter] == second[counter] for counter in first.keys() & second.keys())
+
+
+@pytest.mark.parametrize(
+    ("memory_bytes", "expected"), [(0, 1), (64 << 20, 1), (8 << 30, 76), (24 << 30, 230), (1 << 40, 500)]
+)
+def test_the_pools_cap_follows_the_memory(memory_bytes: int, expected: int) -> None:
+    assert derive_max_active(memory_bytes) == expected
+
+
+@pytest.mark.parametrize("reason", ["key_cap", "agent_cap", "pool_cap", "tab_cap"])
+def test_a_capacity_refusal_says_which_cap_how_full_and_when_to_return(reason: CapReason) -> None:
+    body = capacity_refusal(reason, 5, 5, 3, 1_500).to_wire()
+    assert body["details"] == {"reason": reason, "count": 5, "cap": 5, "position": 3}
+    assert (body["code"], body["retryAfterMs"], body["retryable"]) == ("capacity", 1_500, True)
+
+
+def test_a_caller_that_did_not_queue_gets_no_position() -> None:
+    assert "position" not in capacity_refusal("pool_cap", 5, 5, None, 50).details
+
+
+# --- Estimates --------------------------------------------------------------------------------------------------
+
+
+def test_without_samples_the_estimate_is_the_default() -> None:
+    assert HoldTimes(default_ms=700).retry_after_ms() == 700
+
+
+def test_the_estimate_is_the_median_so_one_long_hold_does_not_spoil_it() -> None:
+    holds = HoldTimes()
+    for held_ms in (100, 200, 300, 3_600_000, 200):
+        holds.record(held_ms)
+    assert holds.retry_after_ms() == 200
+
+
+def test_the_estimate_grows_with_the_position_and_shrinks_with_the_capacity() -> None:
+    holds = HoldTimes(default_ms=1_000)
+    assert holds.retry_after_ms(position=6, capacity=3) == 2_000
+
+
+def test_only_recent_holds_count() -> None:
+    holds = HoldTimes(samples_max=3)
+    for held_ms in (9_000, 9_000, 9_000, 100, 100, 100):
+        holds.record(held_ms)
+    assert holds.retry_after_ms() == 100
+
+
+@given(
+    held=st.lists(st.integers(-5, 10**9), max_size=100), position=st.integers(-1, 10_000), capacity=st.integers(-1, 9)
+)
+@settings(max_examples=100, deadline=None)
+def test_the_estimate_stays_within_its_bounds(held: list[int], position: int, capacity: int) -> None:
+    holds = HoldTimes()
+    for held_ms in held:
+        holds.record(held_ms)
+    assert RETRY_AFTER_MIN_MS <= holds.retry_after_ms(position, capacity) <= RETRY_AFTER_MAX_MS

@@ -1,0 +1,114 @@
+"""A broker that keeps its promises in dictionaries: enough behind the edge for its protocol to be tested alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from tabherd import wire
+from tabherd.broker.caller import Caller
+from tabherd.broker.credentials import Credentials
+from tabherd.errors import CommandNotFound, LeaseLost, SessionNotFound, TabNotFound
+from tabherd.store.memory import MemoryStore
+
+AT = "2025-01-01T00:00:00.000Z"
+
+
+class FakeSessions:
+    def __init__(self) -> None:
+        self.views: dict[str, wire.SessionView] = {}
+        self.callers: list[Caller] = []
+        self.released: list[str] = []
+        # Replaces `open` where a test needs it to wait, fail or misbehave.
+        self.on_open: Callable[[], Awaitable[Any]] | None = None
+
+    async def open(self, caller: Caller, request: wire.OpenSession) -> wire.SessionView:
+        self.callers.append(caller)
+        if self.on_open is not None:
+            await self.on_open()
+        number = len(self.views) + 1
+        view = wire.SessionView(
+            session_id=f"ses_{number}",
+            agent_id=request.agent_id or caller.agent_id,
+            fence=number,
+            state="active",
+            pool=request.pool,
+            key=request.key,
+            tier=request.tier,
+            node="nod_test",
+            tabs=[wire.TabBrief(tab_id=f"tab_{number}", url="about:blank", title="")],
+            created_at=AT,
+            expires_at=AT,
+            heartbeat_ms=60_000,
+            keep_alive=request.keep_alive,
+        )
+        self.views[view.session_id] = view
+        return view
+
+    async def get(self, caller: Caller, session_id: str) -> wire.SessionView:
+        view = self.views.get(session_id)
+        if view is None or not caller.may_see(view.agent_id):
+            raise SessionNotFound("No such session.")
+        return view
+
+    async def list(self, caller: Caller, **filters: Any) -> wire.SessionPage:
+        return wire.SessionPage(sessions=[view for view in self.views.values() if caller.may_see(view.agent_id)])
+
+    async def heartbeat(self, caller: Caller, session_id: str, beat: wire.Heartbeat) -> wire.HeartbeatAnswer:
+        view = await self.get(caller, session_id)
+        if beat.fence != view.fence:
+            raise LeaseLost("The fence has moved on.")
+        return wire.HeartbeatAnswer(expires_at=AT, fence=view.fence, cancel=[])
+
+    async def release(self, caller: Caller, session_id: str, fence: int | None = None) -> None:
+        view = await self.get(caller, session_id)
+        if fence is not None and fence != view.fence:
+            raise LeaseLost("The fence has moved on.")
+        del self.views[session_id]
+        self.released.append(session_id)
+
+    async def tabs(self, caller: Caller, session_id: str) -> wire.TabPage:
+        return wire.TabPage(tabs=(await self.get(caller, session_id)).tabs)
+
+
+class FakeCommands:
+    def __init__(self, sessions: FakeSessions) -> None:
+        self._sessions = sessions
+        self.callers: list[Caller] = []
+        # What an action answers with.
+        self.result: Any = None
+        # Set when a command has begun; replaces the answer by a wait for ever.
+        self.is_hanging = False
+        self.began = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    async def run(self, caller: Caller, tab_id: str, action: wire.AnyAction) -> wire.CommandView:
+        self.callers.append(caller)
+        self.began.set()
+        if self.is_hanging:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+        if not any(tab.tab_id == tab_id for view in self._sessions.views.values() for tab in view.tabs):
+            raise TabNotFound("No such tab.")
+        return wire.CommandView(
+            command_id="cmd_1", ok=True, outcome="completed", result=self.result, queued_ms=0, duration_ms=1
+        )
+
+    async def get(self, caller: Caller, command_id: str) -> wire.CommandView:
+        raise CommandNotFound("No such command.")
+
+
+class FakeBroker:
+    def __init__(self) -> None:
+        self.credentials = Credentials(MemoryStore())
+        self.sessions = FakeSessions()
+        self.commands = FakeCommands(self.sessions)
+        self.is_ready = True
+        self.is_draining = False
+
+    def browsers(self, caller: Caller) -> wire.BrowserPage:
+        return wire.BrowserPage(browsers=[])

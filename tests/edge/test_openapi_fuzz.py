@@ -1,0 +1,76 @@
+"""Whatever schemathesis makes of our own description, valid or not, is answered as the description says: no 5xx that is
+not documented, no undocumented status, no body of another shape."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis import Case
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tabherd.broker.events import EventBus
+from tabherd.config import parse
+from tabherd.edge import openapi
+from tabherd.edge.http import create_app
+from tabherd.edge.routes import ROUTES
+from tabherd.metrics import Metrics
+
+from .fake_broker import FakeBroker
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+EXAMPLES_PER_OPERATION = 25
+
+schema = schemathesis.openapi.from_dict(openapi.document(ROUTES, "1.0"))
+schema.config.generation.update(modes=list(schemathesis.GenerationMode))
+
+
+class Target:
+    """The application and its tokens, kept over all examples so that they act on each other's sessions."""
+
+    def __init__(self) -> None:
+        broker = FakeBroker()
+        events = EventBus(epoch=1, ring=16)
+        # So that a stream ends after what it has.
+        events.close()
+        self.app = create_app(
+            config=parse({"auth": {"rate_per_s": 1_000_000, "rate_burst": 1_000_000}}),
+            broker=broker,  # type: ignore[arg-type]
+            events=events,
+            metrics=Metrics(),
+            node_id="nod_test",
+            version="1.0",
+            port=7722,
+        )
+        self.token = asyncio.run(self._token(broker))
+
+    @staticmethod
+    async def _token(broker: FakeBroker) -> str:
+        token, _ = await broker.credentials.create("fuzz", ["admin"])
+        return token
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return Target()
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES_PER_OPERATION,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_answer_is_documented(case: Case, target: Target) -> None:
+    headers = {"Authorization": f"Bearer {target.token}"}
+    answer = case.call(base_url="http://127.0.0.1:7722", app=target.app, headers=headers)
+    case.validate_response(answer, checks=CHECKS)

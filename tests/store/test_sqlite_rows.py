@@ -1,0 +1,102 @@
+"""The SQLite schema against the row structs: neither may change without the other."""
+
+from __future__ import annotations
+
+import enum
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import get_origin
+
+import msgspec
+import pytest
+
+from tabherd.core.model import TABLES, Table
+from tabherd.store.evaluate import Footprint
+from tabherd.store.sqlite_file import migrations
+from tabherd.store.sqlite_rows import load, select
+
+EVERY_TABLE = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+
+
+@pytest.fixture
+def database() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for sql in migrations():
+            connection.executescript(sql)
+        yield connection
+
+
+def test_there_is_a_table_for_every_row_type_and_the_counters(database: sqlite3.Connection) -> None:
+    names = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert names == {table.name for table in TABLES.values()} | {"counters"}
+
+
+@EVERY_TABLE
+def test_columns_are_the_fields_of_the_struct_in_order_and_type(database: sqlite3.Connection, table: Table) -> None:
+    columns = [
+        (name, kind, bool(not_null), bool(key))
+        for _, name, kind, not_null, _, key in database.execute(f"PRAGMA table_info({table.name})")
+    ]
+    assert columns == [
+        (field.name, "INTEGER" if field.type in (int, bool) else "TEXT", True, field.name == "id")
+        for field in msgspec.structs.fields(table.row)
+    ]
+
+
+@EVERY_TABLE
+def test_checks_name_exactly_the_members_of_each_enum(database: sqlite3.Connection, table: Table) -> None:
+    (sql,) = database.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table.name,)).fetchone()
+    listed = {
+        column: [value.strip(" '") for value in values.split(",")]
+        for column, values in re.findall(r"CHECK \(\s*(\w+) IN \(([^)]*)\)", sql)
+    }
+    expected: dict[str, list[str]] = {}
+    for field in msgspec.structs.fields(table.row):
+        if field.type is bool:
+            expected[field.name] = ["0", "1"]
+        elif get_origin(field.type) is None and issubclass(field.type, enum.StrEnum):
+            expected[field.name] = [member.value for member in field.type]
+    assert {column: sorted(values) for column, values in listed.items()} == {
+        column: sorted(values) for column, values in expected.items()
+    }
+
+
+def plan(database: sqlite3.Connection, sql: str) -> str:
+    return " / ".join(row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {sql}"))
+
+
+class Recorder:
+    """Hands statements on and keeps their text."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.statements: list[str] = []
+        self._connection = connection
+        connection.set_trace_callback(self.statements.append)
+
+    def last(self) -> str:
+        self._connection.set_trace_callback(None)
+        return self.statements[-1]
+
+
+@pytest.mark.parametrize(
+    ("table", "field"), [(table, field) for table in TABLES.values() for field in table.indexed], ids=str
+)
+def test_a_page_by_an_indexed_field_walks_its_index_without_sorting(
+    database: sqlite3.Connection, table: Table, field: str
+) -> None:
+    recorder = Recorder(database)
+    select(database, table.row, {field: ("x",)}, "after", 10)
+    how = plan(database, recorder.last())
+    assert f"{table.name}_by_{field} ({field}=? AND id>?)" in how
+    assert "ORDER BY" not in how
+
+
+@EVERY_TABLE
+def test_loading_by_id_never_scans_the_table(database: sqlite3.Connection, table: Table) -> None:
+    recorder = Recorder(database)
+    load(database, Footprint({table.row: {"a", "b"}}, {"c"}))
+    how = plan(database, recorder.last())
+    assert f"SCAN {table.name}" not in how
+    assert "SCAN counters" not in how

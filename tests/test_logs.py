@@ -1,0 +1,154 @@
+"""Logs carry what a line is about and never a token."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from tabherd import logs
+from tabherd.broker.credentials import new_token
+
+TOKEN = "th_" + "Ab-_9" * 8 + "xyz"
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def configured(level: str = "info") -> io.StringIO:
+    stream = io.StringIO()
+    logs.configure("json", level, stream)
+    return stream
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"GET /json/version?token={TOKEN}&agent=a",
+        "GET /?token=some-other-secret HTTP/1.1",
+        f"Authorization: Bearer {TOKEN}",
+        "authorization: Basic c2VjcmV0OnNlY3JldA==",
+        "{'Authorization': 'Bearer some-other-secret'}",
+        "[(b'authorization', b'Bearer some-other-secret')]",
+        f"the token was {TOKEN}.",
+        '{"token": "some-other-secret"}',
+    ],
+)
+def test_a_credential_is_redacted_in_any_notation(text: str) -> None:
+    cleaned = logs.redact(text)
+    assert "[redacted]" in cleaned
+    for secret in (TOKEN, "some-other-secret", "c2VjcmV0"):
+        assert secret not in cleaned
+
+
+@pytest.mark.parametrize("text", ["GET /sessions?agentId=a&limit=3", "tokens left: 4", "author Bearings", "th_short"])
+def test_what_is_no_credential_stays(text: str) -> None:
+    assert logs.redact(text) == text
+
+
+def test_redaction_keeps_the_rest_of_the_url() -> None:
+    assert logs.redact(f"/x?token={TOKEN}&agent=a#f") == "/x?token=[redacted]&agent=a#f"
+
+
+def test_real_tokens_are_redacted_whatever_they_end_with() -> None:
+    for _ in range(200):
+        token = new_token()
+        assert token not in logs.redact(f"see {token} there")
+
+
+def test_a_token_deep_in_a_field_or_a_traceback_does_not_reach_the_line() -> None:
+    stream = configured()
+    try:
+        raise ValueError(f"bad url ws://h/?token={TOKEN}")
+    except ValueError:
+        logs.get_logger("test").exception("failed", deep={"list": [{"header": f"Bearer {TOKEN}"}]})
+    assert TOKEN not in stream.getvalue()
+    (line,) = lines_of(stream)
+    assert line["event"] == "failed"
+    assert "ValueError" in line["exception"]
+
+
+def test_libraries_that_log_the_old_way_are_redacted_too() -> None:
+    stream = configured()
+    logging.getLogger("some.library").error("request to ws://h/?token=%s failed", TOKEN)
+    (line,) = lines_of(stream)
+    assert line["event"] == "request to ws://h/?token=[redacted] failed"
+    assert line["level"] == "error"
+
+
+def test_a_line_carries_what_it_is_about() -> None:
+    stream = configured()
+
+    async def request() -> None:
+        logs.bind(requestId="req_1", agentId="alice")
+        logs.bind(sessionId="ses_1")
+        logs.get_logger("broker").info("opened", pool="default")
+
+    asyncio.run(request())
+    (line,) = lines_of(stream)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "opened",
+        "level": "info",
+        "component": "broker",
+        "pool": "default",
+        "requestId": "req_1",
+        "agentId": "alice",
+        "sessionId": "ses_1",
+    }
+
+
+def test_what_is_bound_in_one_task_is_not_seen_in_another() -> None:
+    stream = configured()
+    log = logs.get_logger("test")
+
+    async def request(name: str) -> None:
+        logs.bind(requestId=name)
+        await asyncio.sleep(0)
+        log.info(name)
+
+    async def both() -> None:
+        await asyncio.gather(request("a"), request("b"))
+
+    asyncio.run(both())
+    assert [(line["event"], line["requestId"]) for line in lines_of(stream)] == [("a", "a"), ("b", "b")]
+
+
+def test_lines_below_the_level_are_not_written() -> None:
+    stream = configured("warning")
+    logs.get_logger("test").info("quiet")
+    logs.get_logger("test").warning("loud")
+    assert [line["event"] for line in lines_of(stream)] == ["loud"]
+
+
+def test_people_get_console_lines_without_secrets() -> None:
+    stream = io.StringIO()
+    logs.configure("console", "info", stream)
+    logs.get_logger("test").info("hello", url=f"/?token={TOKEN}")
+    assert "hello" in stream.getvalue()
+    assert TOKEN not in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
+def test_a_pipe_gets_json_when_nobody_said_otherwise() -> None:
+    stream = io.StringIO()
+    logs.configure("auto", "info", stream)
+    logs.get_logger("test").info("hello")
+    assert lines_of(stream)[0]["event"] == "hello"
