@@ -42,9 +42,9 @@ soak: ## the long campaign of simulated histories
 	@tools/setup dev
 	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS)
 
-bench: ## measure; NAME=name for one benchmark
+bench: ## measure; NAME=name for one, QUICK=1 for the short ones, DOCS=1 to write docs/benchmarks.md
 	@tools/setup dev
-	@$(PYTHON) -m bench $(NAME)
+	@$(PYTHON) -m bench $(NAME) $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
 docs: ## write the reference pages from the code
 	@tools/setup dev

@@ -1,12 +1,15 @@
 """Benchmarks: each module here is one, measures ours beside its limit and peers in one run, and returns figures.
 
-A benchmark is a module with `run() -> dict[str, Figure]`; `python -m bench NAME` prints it as a table. Every figure is
-comparable only with those of the same run.
+A benchmark is a module with `run() -> dict[str, Figure]` and, where a part of it takes minutes, `run_long()` of the
+same kind, which `--quick` leaves out; `python -m bench NAME` prints it as a table. Every figure is comparable only with
+those of the same run. What several of them need is in `bench.rig`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 import msgspec
 
@@ -21,6 +24,26 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     # The bar: ours must be at most, or at least, this. None where there is none.
     at_most: float | None = None
     at_least: float | None = None
+    # The 10th and the 90th percentile of the samples behind ours, where it is their median.
+    spread: tuple[float, float] | None = None
+
+    @classmethod
+    def median_of(
+        cls,
+        samples: Sequence[float],
+        unit: str,
+        *,
+        others: Mapping[str, Sequence[float]] | None = None,
+        at_most: float | None = None,
+    ) -> Self:
+        """The median of ours beside the medians of the others, with the spread of ours."""
+        return cls(
+            ours=statistics.median(samples),
+            unit=unit,
+            others={name: statistics.median(theirs) for name, theirs in (others or {}).items()},
+            at_most=at_most,
+            spread=(percentile(samples, 10), percentile(samples, 90)),
+        )
 
     @property
     def is_met(self) -> bool:
@@ -29,8 +52,20 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
             self.at_least is None or self.ours >= self.at_least
         )
 
+    @property
+    def bar(self) -> str:
+        """The bar in words; empty where there is none."""
+        if self.at_most is not None:
+            return f"<= {number(self.at_most)}"
+        return f">= {number(self.at_least)}" if self.at_least is not None else ""
+
 
 def percentile(samples: Sequence[float], percent: float) -> float:
     """The sample that so many percent do not exceed."""
     ordered = sorted(samples)
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
+def number(value: float) -> str:
+    """Three digits are as many as a benchmark knows."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

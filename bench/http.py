@@ -149,6 +149,10 @@ async def _tabherd(port: int) -> Any:
                 product="Chrome/0",
                 sessions=3,
                 sessions_served=40,
+                stock=4,
+                circuit="closed",
+                suspect=False,
+                last_failure="",
                 started_at="2025-01-01T00:00:00.000Z",
             )
             return wire.BrowserPage(browsers=[browser])

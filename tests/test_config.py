@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tabherd import config
+from tabherd.browsers.debug_port import RESTRICTED_PORTS
 from tabherd.config import Config, is_loopback, load, parse, state_dir
 from tabherd.errors import InvalidRequest, UnknownField
 
@@ -77,6 +78,37 @@ def test_an_unknown_key_is_refused_with_the_nearest(raw: dict[str, object], fiel
         ({"store": "mysql://x"}, "store"),
         ({"pools": {"default": {"max_active": 2, "max_active_per_agent": 3}}}, "pools.default.max_active"),
         ({"server": {"host": "0.0.0.0"}, "auth": {"enabled": False}}, "auth.enabled"),
+        ({"pools": {"default": {"browsers_min": 5}}}, "pools.default.browsers_min"),
+        ({"pools": {"default": {"acquire_wait_ms": 120_001}}}, "pools"),
+        ({"pools": {"default": {"endpoint": "http://127.0.0.1:9222"}}}, "pools.default.endpoint"),
+        ({"pools": {"mine": {"source": "attach"}}}, "pools.mine.endpoint"),
+        ({"pools": {"mine": {"source": "attach", "endpoint": "https://127.0.0.1"}}}, "pools.mine.endpoint"),
+        ({"pools": {"mine": {"source": "attach", "endpoint": "http://x:99999"}}}, "pools.mine.endpoint"),
+        (
+            {"pools": {"mine": {"source": "attach", "endpoint": "ws://x/y", "isolation": "browser"}}},
+            "pools.mine.isolation",
+        ),
+        (
+            {"pools": {"mine": {"source": "attach", "endpoint": "ws://x/y", "browsers_max": 2}}},
+            "pools.mine.browsers_max",
+        ),
+        ({"pools": {"one": {"isolation": "browser", "sessions_per_browser": 25}}}, "pools.one.sessions_per_browser"),
+        ({"pools": {"kept": {"profile_dir": "/p"}}}, "pools.kept.profile_dir"),
+        ({"pools": {"kept": {"isolation": "shared", "profile_dir": "p"}}}, "pools.kept.profile_dir"),
+        (
+            {"pools": {"kept": {"isolation": "shared", "profile_dir": "/p", "browsers_max": 2}}},
+            "pools.kept.browsers_max",
+        ),
+        (
+            {
+                "pools": {
+                    "kept": {"isolation": "shared", "profile_dir": "/p"},
+                    "same": {"isolation": "shared", "profile_dir": "/q/../p"},
+                }
+            },
+            "pools.same.profile_dir",
+        ),
+        ({"pools": {"big": {"browsers_max": config.DEBUG_PORTS}}}, "pools.big.browsers_max"),
     ],
 )
 def test_a_value_out_of_bounds_or_in_contradiction_is_refused_by_name(raw: dict[str, object], field: str) -> None:
@@ -116,3 +148,32 @@ def test_without_auth_only_loopback_is_allowed() -> None:
 def test_the_state_directory_is_the_named_one_or_the_platforms() -> None:
     assert state_dir({"TABHERD_STATE": "/somewhere/else"}) == Path("/somewhere/else")
     assert state_dir({"XDG_STATE_HOME": "/x"}).name == "tabherd"
+
+
+def test_what_follows_from_a_pools_other_settings_need_not_be_said() -> None:
+    pools = parse(
+        {
+            "pools": {
+                "one": {"isolation": "browser"},
+                "mine": {"source": "attach", "endpoint": "http://127.0.0.1:9222"},
+                "kept": {"isolation": "shared", "profile_dir": "/p"},
+            }
+        }
+    ).pools
+    assert pools["one"].sessions_per_browser == 1
+    assert [pools[name].browsers_max for name in ("default", "mine", "kept")] == [4, 1, 1]
+    assert [pools[name].is_single for name in ("default", "mine", "kept")] == [False, True, True]
+
+
+def test_a_caller_of_a_shared_pool_does_not_wait_unless_told_to() -> None:
+    pools = parse({"pools": {"s": {"isolation": "shared"}, "t": {"isolation": "shared", "acquire_wait_ms": 7}}}).pools
+    assert [pools[name].wait_ms for name in ("default", "s", "t")] == [30_000, 0, 7]
+
+
+def test_attached_browsers_need_no_debug_port_of_ours() -> None:
+    here = {f"p{n}": {"source": "attach", "endpoint": f"ws://127.0.0.1:{9000 + n}/x"} for n in range(30)}
+    assert len(parse({"pools": here}).pools) == 31
+
+
+def test_there_are_as_many_browsers_as_safe_debug_ports() -> None:
+    assert len(RESTRICTED_PORTS) == config.DEBUG_PORTS

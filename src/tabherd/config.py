@@ -10,9 +10,10 @@ import difflib
 import os
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +21,8 @@ from msgspec import Meta
 from .errors import InvalidRequest, UnknownField
 
 ENV_PREFIX = "TABHERD_"
+# How many browsers can be launched on one machine: each needs a debug port that pages cannot reach.
+DEBUG_PORTS = 17
 # Variables with the prefix that are not settings.
 ENV_RESERVED = frozenset({"TABHERD_CONFIG", "TABHERD_STATE", "TABHERD_TOKEN", "TABHERD_URL", "TABHERD_BROWSER"})
 
@@ -62,6 +65,10 @@ class Auth(Section, frozen=True, kw_only=True):
 
 
 class Pool(Section, frozen=True, kw_only=True):
+    # launch: tabherd starts the browsers and ends them. attach: it uses one that runs already, and never ends it.
+    source: Literal["launch", "attach"] = "launch"
+    # Where that one listens: http://host:port, or the ws:// address of its control socket. Only with source attach.
+    endpoint: str = ""
     # auto prefers the light headless build; or headless-shell, chromium, chrome; or the path of a binary.
     browser: str = "auto"
     # Without a window.
@@ -70,6 +77,43 @@ class Pool(Section, frozen=True, kw_only=True):
     flags: tuple[str, ...] = ()
     # How long one start may take.
     start_limit_ms: Annotated[int, Meta(ge=1_000, le=300_000)] = 20_000
+    # context: a private context per session in a shared browser. browser: a browser per session. shared: tabs in one
+    # profile, whose cookies all sessions share.
+    isolation: Literal["context", "browser", "shared"] = "context"
+    # Directory of the profile that a shared pool keeps, with its logins; empty: a fresh one that is thrown away.
+    profile_dir: str = ""
+    # Fewest browsers, with or without sessions.
+    browsers_min: Annotated[int, Meta(ge=0, le=64)] = 1
+    # Most browsers, started when callers wait or the warm stock runs low. 1 with source attach or a profile_dir.
+    browsers_max: Annotated[int, Meta(ge=1, le=64)] = 4
+    # Sessions in one browser: how many a single crash can take along. 1 with isolation browser.
+    sessions_per_browser: Annotated[int, Meta(ge=1, le=1_000)] = 25
+    # Contexts with a blank tab that are kept ready, so that opening a session costs a millisecond.
+    warm: Annotated[int, Meta(ge=0, le=1_000)] = 4
+    # A browser above the fewest is ended after so long without a session.
+    shrink_after_s: Seconds = 60
+    # How often a browser is asked whether it answers.
+    probe_every_ms: Annotated[int, Meta(ge=50, le=60_000)] = 1_000
+    # How long it may take; the second miss in a row kills it.
+    probe_limit_ms: Annotated[int, Meta(ge=50, le=60_000)] = 1_000
+    # A browser is replaced after so many sessions, never under a live one.
+    recycle_sessions: Annotated[int, Meta(ge=1, le=1_000_000)] = 500
+    # The same by age.
+    recycle_age_s: Seconds = 6 * 3600
+    # The same by memory (proportional set size of all its processes).
+    recycle_pss_mb: Annotated[int, Meta(ge=64, le=1_000_000)] = 4_096
+    # So many crashes (hang kills and failed starts count) in the window open a slot's circuit: no start for a while.
+    breaker_crashes: Annotated[int, Meta(ge=1, le=1_000)] = 3
+    # The window in which they are counted, and for which a browser must live to close the circuit again.
+    breaker_window_s: Seconds = 60
+    # How long it stays open at first; doubles each time.
+    breaker_open_s: Seconds = 30
+    # How long it stays open at the most.
+    breaker_open_max_s: Seconds = 300
+    # How long a caller that does not say waits for a session; absent: 0 for shared pools, 30 000 for the others.
+    acquire_wait_ms: Annotated[int, Meta(ge=0, le=120_000)] | None = None
+    # Callers that may wait at once.
+    max_waiters: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     # Sessions open at once in the pool; 0: derived from this machine's memory.
     max_active: Annotated[int, Meta(ge=0, le=10_000)] = 0
     # The same for one key, except the empty one, which is never capped; 0: no such cap.
@@ -78,6 +122,18 @@ class Pool(Section, frozen=True, kw_only=True):
     max_active_per_agent: Annotated[int, Meta(ge=0, le=10_000)] = 0
     # Sessions with no connection, heartbeat or named owner end after this long without a command or read.
     idle_ttl_s: Seconds = 180
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there can be only one browser: the one that runs already, or the one that has the profile."""
+        return self.source == "attach" or bool(self.profile_dir)
+
+    @property
+    def wait_ms(self) -> int:
+        """How long a caller that does not say waits for a session."""
+        if self.acquire_wait_ms is not None:
+            return self.acquire_wait_ms
+        return 0 if self.isolation == "shared" else 30_000
 
 
 class Gate(Section, frozen=True, kw_only=True):
@@ -125,7 +181,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     """Check names, types, bounds and contradictions of an already merged tree."""
     _refuse_unknown(raw, Config, ())
     tree = dict(raw)
-    tree["pools"] = {"default": {}, **tree.get("pools", {})}
+    tree["pools"] = {name: _implied(pool) for name, pool in {"default": {}, **tree.get("pools", {})}.items()}
     tree["tiers"] = {**DEFAULT_TIERS, **tree.get("tiers", {})}
     try:
         config = msgspec.convert(tree, Config, strict=False)
@@ -135,6 +191,18 @@ def parse(raw: Mapping[str, Any]) -> Config:
         raise InvalidRequest(f"Configuration: {field}: {message}.", field=field) from None
     _cross_check(config)
     return config
+
+
+def _implied(pool: Any) -> Any:
+    """The pool with those defaults that follow from its other settings."""
+    if not isinstance(pool, Mapping):
+        return pool
+    implied: dict[str, Any] = {}
+    if pool.get("isolation") == "browser":
+        implied["sessions_per_browser"] = 1
+    if pool.get("source") == "attach" or pool.get("profile_dir"):
+        implied["browsers_max"] = 1
+    return {**implied, **pool}
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
@@ -202,7 +270,61 @@ def _cross_check(config: Config) -> None:
     if config.store and scheme not in ("sqlite", "memory"):
         raise InvalidRequest(f"store: '{scheme}' is not a store this build has; use sqlite:///path.", field="store")
     for name, pool in config.pools.items():
-        if pool.max_active and max(pool.max_active_per_key, pool.max_active_per_agent) > pool.max_active:
-            raise InvalidRequest(
-                f"pools.{name}: a cap per key or agent is above max_active.", field=f"pools.{name}.max_active"
-            )
+        _cross_check_pool(name, pool)
+    _cross_check_pools(config.pools)
+
+
+def _cross_check_pool(name: str, pool: Pool) -> None:
+    def refuse(key: str, message: str, action: str = "") -> None:
+        raise InvalidRequest(f"pools.{name}.{key}: {message}", action=action or None, field=f"pools.{name}.{key}")
+
+    if pool.max_active and max(pool.max_active_per_key, pool.max_active_per_agent) > pool.max_active:
+        refuse("max_active", "a cap per key or agent is above max_active.")
+    if pool.browsers_min > pool.browsers_max:
+        refuse("browsers_min", f"{pool.browsers_min} is above browsers_max, which is {pool.browsers_max}.")
+    if pool.isolation == "browser" and pool.sessions_per_browser != 1:
+        refuse("sessions_per_browser", "with isolation browser each session has a browser to itself.", "Remove it.")
+    if pool.is_single and pool.browsers_max != 1:
+        refuse("browsers_max", "with source attach or a profile_dir there is only one browser.", "Remove it.")
+    if pool.source == "launch" and pool.endpoint:
+        refuse("endpoint", "only a pool with source attach has an endpoint.", f"Set pools.{name}.source to attach.")
+    if pool.source == "attach":
+        _cross_check_attach(pool, refuse)
+    if pool.profile_dir:
+        if pool.source != "launch" or pool.isolation != "shared":
+            refuse("profile_dir", "only a launched pool with isolation shared keeps a profile.")
+        if not Path(pool.profile_dir).expanduser().is_absolute():
+            refuse("profile_dir", f"{pool.profile_dir} is relative.", "Give the whole path.")
+
+
+def _cross_check_attach(pool: Pool, refuse: Callable[[str, str], None]) -> None:
+    if pool.isolation == "browser":
+        refuse("isolation", "a browser that runs already cannot be one per session.")
+    try:
+        address = urlsplit(pool.endpoint)
+        is_address = address.scheme in ("http", "ws") and bool(address.hostname) and address.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        refuse("endpoint", f"source attach needs http://host:port or ws://host:port/path, not '{pool.endpoint}'.")
+
+
+def _cross_check_pools(pools: Mapping[str, Pool]) -> None:
+    kept: dict[Path, str] = {}
+    for name, pool in pools.items():
+        if pool.profile_dir:
+            directory = Path(pool.profile_dir).expanduser().resolve()
+            if (other := kept.setdefault(directory, name)) != name:
+                raise InvalidRequest(
+                    f"pools.{name}.profile_dir: pool '{other}' has the same one, and it serves one browser only.",
+                    field=f"pools.{name}.profile_dir",
+                )
+    launched = {name: pool.browsers_max for name, pool in pools.items() if pool.source == "launch"}
+    if sum(launched.values()) > DEBUG_PORTS:
+        raise InvalidRequest(
+            f"The pools may launch {sum(launched.values())} browsers together "
+            f"({', '.join(f'{name}: {count}' for name, count in launched.items())}), but there are only {DEBUG_PORTS} "
+            "ports on which a browser can be driven without its pages reaching them.",
+            action="Lower browsers_max, and raise sessions_per_browser if more sessions are wanted.",
+            field=f"pools.{max(launched, key=lambda name: launched[name])}.browsers_max",
+        )

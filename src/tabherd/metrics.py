@@ -76,7 +76,12 @@ class Metrics:
         self.acquire_seconds = self._histogram(
             "acquire_seconds", "Time from asking for a session to having it bound.", SLOW_S
         )
+        self.acquire_waiters = self._gauge("acquire_waiters", "Callers that wait for a session now.", ("pool",))
+        self.pool_capacity = self._gauge("pool_capacity", "Sessions that the pool admits at the most.", ("pool",))
         self.browsers = self._gauge("browsers", "Browsers now, by state.", ("state",))
+        self.browser_circuit = self._gauge(
+            "browser_circuit", "Places for a browser, by the state of their circuit breaker.", ("state",)
+        )
         self.browser_crashes_total = self._counter(
             "browser_crashes_total", "Browsers that died unasked, hang kills and failed starts included."
         )

@@ -39,6 +39,8 @@ class OpenSession(Request, frozen=True, kw_only=True):
     tier: Name = "default"
     # Absolute life, from now; wins over the tier.
     deadline_ms: Annotated[int, Meta(ge=1_000, le=DEADLINE_MAX_MS)] | None = None
+    # How long to wait for a place when all are taken; the pool's acquire_wait_ms when absent.
+    wait_ms: Annotated[int, Meta(ge=0, le=120_000)] | None = None
     # Keep it until it is released or its deadline passes, however quiet the owner is.
     keep_alive: bool = False
     # First page.
@@ -159,16 +161,65 @@ class AgentToken(Answer, frozen=True, kw_only=True):
 class BrowserView(Answer, frozen=True, kw_only=True):
     browser_id: str
     pool: str
+    # starting, ready, draining, crashed, broken or stopped.
     state: str
+    # 0 while it starts, and where tabherd only attached to it.
     pid: int
     product: str
+    # In it now.
     sessions: int
+    # All that it has had.
     sessions_served: int
+    # Warm contexts in it.
+    stock: int
+    # Proportional set size of all its processes; null, like the next three, while they have not been measured.
+    memory_bytes: int | None = None
+    # Processor time since it started.
+    cpu_ms: int | None = None
+    # Processor time between the last two measurements, in percent of one core.
+    cpu_percent: float | None = None
+    processes: int | None = None
+    # closed; open: it kept dying and is not started for a while; half_open: one start is on trial.
+    circuit: str
+    # It missed a probe and gets no new session until it answers again.
+    suspect: bool
+    # Why the last browser in this place died or could not start; empty when none did.
+    last_failure: str
     started_at: str
 
 
 class BrowserPage(Answer, frozen=True, kw_only=True):
     browsers: list[BrowserView]
+
+
+class PoolStats(Answer, frozen=True, kw_only=True):
+    # Sessions that have a place, also while they are being opened or ended.
+    active: int
+    # Callers that wait for one.
+    waiting: int
+    # Sessions that the pool admits at the most.
+    capacity: int
+    # Sessions that its present browsers could take at once.
+    free_seats: int
+    # Warm contexts.
+    stock: int
+    # Browsers that run.
+    browsers: int
+
+
+class Stats(Answer, frozen=True, kw_only=True):
+    node: str
+    # No new session is admitted.
+    draining: bool
+    # Sessions of this node that are open.
+    sessions: int
+    pools: dict[str, PoolStats]
+
+
+class NodeDrain(Answer, frozen=True, kw_only=True):
+    draining: bool
+    # Sessions that are still open; at 0 a drained node can be stopped without harm to anybody.
+    sessions: int
 
 
 class Health(Answer, frozen=True, kw_only=True):

@@ -8,7 +8,8 @@ import pytest
 import pytest_asyncio
 from tests.browsers.real import blank_tab, launched
 
-from tabherd.browsers.chromium import ChromiumBrowser, ChromiumTab
+from tabherd.browsers.chromium import ChromiumBrowser
+from tabherd.browsers.driver import ChromiumTab
 
 from .site import Site, serving
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tabherd.actions.engine import perform
-from tabherd.browsers.chromium import ChromiumBrowser, ChromiumTab
+from tabherd.browsers.chromium import ChromiumBrowser
+from tabherd.browsers.driver import ChromiumTab
 from tabherd.errors import JavascriptError, OutcomeUnknown, TabDead
 from tabherd.wire import Evaluate
 

@@ -12,7 +12,8 @@ import pytest
 from tests.browsers.real import blank_tab, launched
 
 from tabherd.actions.engine import perform
-from tabherd.browsers.chromium import ChromiumBrowser, ChromiumTab
+from tabherd.browsers.chromium import ChromiumBrowser
+from tabherd.browsers.driver import ChromiumTab
 from tabherd.browsers.port import BrowserGone
 from tabherd.errors import InvalidRequest, NavigationFailed, OutcomeUnknown, PolicyDenied
 from tabherd.wire import Evaluate, Navigate

@@ -11,7 +11,7 @@ import pytest
 
 from tabherd.actions import screenshot as module
 from tabherd.actions.engine import perform
-from tabherd.browsers.chromium import ChromiumTab
+from tabherd.browsers.driver import ChromiumTab
 from tabherd.wire import Navigate, Screenshot
 
 from .site import Site

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tabherd.actions.engine import perform
-from tabherd.browsers.chromium import ChromiumTab
+from tabherd.browsers.driver import ChromiumTab
 from tabherd.browsers.port import CdpFailure
 from tabherd.errors import ElementNotFound, InvalidSelector, StateConflict
 from tabherd.wire import Navigate, Text

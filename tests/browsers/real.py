@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from tabherd.browsers.chromium import ChromiumBrowser, ChromiumLauncher, ChromiumTab
-from tabherd.browsers.process import command_line
+import msgspec
+
+from tabherd.browsers.chromium import ChromiumBrowser, ChromiumLauncher
+from tabherd.browsers.driver import ChromiumTab
+from tabherd.browsers.process import command_line, group_members
 from tabherd.config import Pool
 from tabherd.core.lifecycle import BrowserState
 from tabherd.core.model import Browser
@@ -36,6 +42,44 @@ async def launched(profiles_dir: Path, **settings: object) -> AsyncIterator[Chro
         yield browser
     finally:
         await browser.stop()
+
+
+ORPHANING = """
+import asyncio, os, sys
+from pathlib import Path
+from tests.browsers.real import new_launcher, new_row
+import msgspec
+
+async def main():
+    browser = await new_launcher(Path(sys.argv[1]), **msgspec.json.decode(sys.argv[2])).launch(new_row())
+    tab = await browser.new_tab(await browser.new_context())
+    await tab.call("Network.setCookie", {"name": "who", "value": "me", "url": "http://example.test/"})
+    await tab.call("Runtime.evaluate", {"expression": "state = 42"})
+    sys.stdout.buffer.write(msgspec.json.encode((browser.row, tab.target_id)) + b"\\n")
+    sys.stdout.flush()
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def orphaned(profiles_dir: Path, **settings: object) -> Iterator[tuple[Browser, str]]:
+    """The row of a Chromium whose broker has been killed with SIGKILL, and its one page, which has state."""
+    killed = subprocess.run(
+        [sys.executable, "-c", ORPHANING, str(profiles_dir), msgspec.json.encode(settings).decode()],
+        stdout=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    # The last line: what the launcher logs, a debug port that was taken say, comes before it.
+    row, target_id = msgspec.json.decode(killed.stdout.splitlines()[-1], type=tuple[Browser, str])
+    try:
+        yield row, target_id
+    finally:
+        for pid in group_members(row.pid):
+            os.kill(pid, signal.SIGKILL)
 
 
 async def blank_tab(browser: ChromiumBrowser) -> ChromiumTab:

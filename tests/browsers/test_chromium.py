@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from tabherd.browsers import debug_port, process
+from tabherd.browsers import chromium, debug_port, process, profile
 from tabherd.browsers.cdp import CdpConnection
 from tabherd.browsers.chromium import ChromiumBrowser, ChromiumLauncher
-from tabherd.browsers.find import FoundBrowser
+from tabherd.browsers.find import FoundBrowser, find_browser
 from tabherd.browsers.port import LaunchFailed, TabGone
 from tabherd.config import Pool
-from tabherd.core.model import Browser, changed
+from tabherd.core.model import changed
 
-from .real import blank_tab, launched, new_launcher, new_row, processes_of
+from .real import blank_tab, launched, new_launcher, new_row, orphaned, processes_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -63,7 +61,7 @@ async def test_contexts_do_not_share_cookies(browser: ChromiumBrowser) -> None:
 
 async def test_a_context_outlives_the_connection_that_made_it(browser: ChromiumBrowser) -> None:
     maker = await CdpConnection.connect(browser.row.endpoint)
-    passing = ChromiumBrowser(browser.row, maker, browser._child)
+    passing = ChromiumBrowser(browser.row, maker, browser._group)
     context_id = await passing.new_context()
     await maker.close()
     tab = await browser.new_tab(context_id)
@@ -218,21 +216,118 @@ async def test_a_path_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     assert "cannot be started" in message
 
 
+async def test_a_program_that_failed_is_looked_for_again(tmp_path: Path) -> None:
+    looked, launcher = _counting(tmp_path, script(tmp_path / "exits", "exit 3"))
+    for _ in range(2):
+        await _refused(launcher, tmp_path / "profiles")
+    assert looked == ["auto", "auto"]
+
+
+async def test_a_browser_that_has_started_is_not_looked_for_again(tmp_path: Path) -> None:
+    looked, launcher = _counting(tmp_path, find_browser().path)
+    for _ in range(2):
+        await (await launcher.launch(new_row())).stop()
+    assert looked == ["auto"]
+
+
+def _counting(tmp_path: Path, binary: Path) -> tuple[list[str], ChromiumLauncher]:
+    """A launcher of that program, and what was looked for."""
+    looked: list[str] = []
+
+    def find(wanted: str, headless: bool) -> FoundBrowser:
+        looked.append(wanted)
+        return FoundBrowser(path=binary, kind="headless-shell", version="")
+
+    return looked, ChromiumLauncher(tmp_path / "profiles", {"default": Pool()}, find=find)
+
+
 async def test_no_browser_on_the_machine_is_reported_with_what_to_run(tmp_path: Path) -> None:
     message = await _refused(new_launcher(tmp_path, browser="/no/such/browser"), tmp_path)
     assert "There is no browser at /no/such/browser" in message
 
 
-async def test_a_cancelled_launch_leaves_nothing_behind(tmp_path: Path) -> None:
+MOMENTS = {
+    "the binary is looked for": (chromium.asyncio, "to_thread"),
+    "the profile is made": (profile, "remove"),
+    "the browser opens its port": (chromium, "_wait_listening"),
+    "its version is asked for": (chromium, "ask_version"),
+    "its socket is opened": (CdpConnection, "connect"),
+    "its downloads are forbidden": (chromium, "forbid_downloads"),
+}
+
+
+@pytest.mark.parametrize("times", [1, 3], ids=["once", "and again"])
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_launch_that_is_cancelled_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, times: int
+) -> None:
+    place, name = MOMENTS[moment]
+    step, reached = getattr(place, name), asyncio.Event()
+
+    async def reach(*args: Any, **options: Any) -> Any:
+        reached.set()
+        # The step begins, and is cancelled wherever it happens to be.
+        await asyncio.sleep(0)
+        return await step(*args, **options)
+
+    monkeypatch.setattr(place, name, reach)
+    row, reserved = new_row(), set(debug_port._reserved)
+    launching = asyncio.create_task(new_launcher(tmp_path, isolation="shared").launch(row))
+    await reached.wait()
+    monkeypatch.undo()
+    for _ in range(times):
+        launching.cancel()
+        await asyncio.sleep(0.002)
+    with pytest.raises(asyncio.CancelledError):
+        await launching
+    assert processes_of(row) == []
+    assert list(tmp_path.iterdir()) == []
+    assert debug_port._reserved == reserved
+
+
+async def test_a_launch_that_is_cancelled_while_chromium_starts_leaves_nothing_behind(tmp_path: Path) -> None:
     row = new_row()
     launching = asyncio.create_task(new_launcher(tmp_path).launch(row))
     while not processes_of(row):
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.001)
     launching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await launching
     assert processes_of(row) == []
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_profile_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    # A file where the directory should be: also the superuser cannot write there.
+    (tmp_path / "profiles").write_text("")
+    with pytest.raises(LaunchFailed, match=r"profile directory .* cannot be written: Not a directory.*TABHERD_STATE"):
+        await new_launcher(tmp_path / "profiles").launch(new_row())
+
+
+async def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_path = Path.open
+
+    def open_when_full(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name == profile.LOG_NAME:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return open_path(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", open_when_full)
+    assert "cannot be written: No space left on device" in await _refused(new_launcher(tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["headless-shell", "chromium"])
+async def test_both_builds_can_be_driven_without_a_window(kind: str, tmp_path: Path) -> None:
+    async with launched(tmp_path, browser=kind) as browser:
+        tab = await blank_tab(browser)
+        loaded = tab.expect("load")
+        tab.listen("Page.loadEventFired", lambda _: loaded.done() or loaded.set_result(None))
+        answer = await tab.call("Page.navigate", {"url": "data:text/html,<title>Here</title>"})
+        assert "errorText" not in answer
+        async with asyncio.timeout(20):
+            await loaded
+        found = await tab.call("Runtime.evaluate", {"expression": "document.title"})
+        assert found["result"]["value"] == "Here"
 
 
 async def test_a_port_that_somebody_else_took_is_given_up_for_the_next(
@@ -249,37 +344,11 @@ async def test_a_port_that_somebody_else_took_is_given_up_for_the_next(
 # --- What an earlier life left behind -------------------------------------------------------------------------------
 
 
-ORPHANING = """
-import asyncio, os, sys
-from pathlib import Path
-from tests.browsers.real import new_launcher, new_row
-import msgspec
-
-async def main():
-    browser = await new_launcher(Path(sys.argv[1])).launch(new_row())
-    sys.stdout.buffer.write(msgspec.json.encode(browser.row) + b"\\n")
-    sys.stdout.flush()
-    os.kill(os.getpid(), 9)
-
-asyncio.run(main())
-"""
-
-
-def _orphan(profiles_dir: Path) -> Browser:
-    """The row of a Chromium whose broker has been killed with SIGKILL."""
-    killed = subprocess.run(
-        [sys.executable, "-c", ORPHANING, str(profiles_dir)], stdout=subprocess.PIPE, timeout=60, check=False
-    )
-    assert killed.returncode == -signal.SIGKILL
-    return msgspec.json.decode(killed.stdout, type=Browser)
-
-
 @pytest.mark.parametrize("knows_pid", [True, False])
 async def test_a_browser_survives_the_kill_of_its_broker_and_is_reaped_by_the_next(
     tmp_path: Path, knows_pid: bool
 ) -> None:
-    row = _orphan(tmp_path)
-    try:
+    with orphaned(tmp_path) as (row, _):
         # It still answers, on the address that was written down.
         connection = await CdpConnection.connect(row.endpoint)
         assert (await connection.call("Browser.getVersion"))["product"] == row.product
@@ -289,9 +358,6 @@ async def test_a_browser_survives_the_kill_of_its_broker_and_is_reaped_by_the_ne
         assert process.group_members(row.pid) == []
         assert processes_of(row) == []
         assert list(tmp_path.iterdir()) == []
-    finally:
-        for pid in process.group_members(row.pid):
-            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("change", [{"pid_started": 1}, {"id": "brw_other"}, {"node_id": "nod_other"}])

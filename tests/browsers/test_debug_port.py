@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tabherd.browsers import debug_port
-from tabherd.browsers.chromium import ChromiumBrowser, ChromiumTab
+from tabherd.browsers.chromium import ChromiumBrowser
 from tabherd.browsers.debug_port import RESTRICTED_PORTS, Holder
+from tabherd.browsers.driver import ChromiumTab
 from tabherd.browsers.port import LaunchFailed
 
 from .real import blank_tab, launched

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tabherd.browsers import process
-from tabherd.browsers.process import ChildGroup
+from tabherd.browsers.process import ChildGroup, StrangerGroup
 
 
 @asynccontextmanager
@@ -94,3 +95,54 @@ async def test_only_the_process_with_all_three_marks_is_ended(tmp_path: Path) ->
         assert not await process.end_stranger(0, 0, mark)
         assert not group.has_exited
         assert await process.end_stranger(group.pid, group.pid_started, mark)
+
+
+# --- Groups of an earlier life --------------------------------------------------------------------------------------
+
+
+async def test_a_strangers_exit_is_told_and_what_it_leaves_in_its_group_is_killed(tmp_path: Path) -> None:
+    async with child(tmp_path, "/bin/sh", "-c", "sleep 1000 & wait") as group:
+        while len(process.group_members(group.pid)) < 2:
+            await asyncio.sleep(0.001)
+        stranger = StrangerGroup(group.pid, group.pid_started)
+        heard: list[str] = []
+        stranger.on_exit(heard.append)
+        os.kill(group.pid, signal.SIGKILL)
+        await stranger.wait_exited()
+        stranger.on_exit(heard.append)
+        assert heard == ["is gone", "is gone"]
+        await stranger.end()
+        assert process.group_members(group.pid) == []
+
+
+async def test_a_stranger_is_ended_with_its_whole_group(tmp_path: Path) -> None:
+    async with child(tmp_path, "/bin/sh", "-c", "sleep 1000 & sleep 1000 & wait") as group:
+        stranger = StrangerGroup(group.pid, group.pid_started)
+        await asyncio.gather(stranger.end(), stranger.end())
+        assert process.group_members(group.pid) == []
+
+
+async def test_a_stranger_that_was_let_go_runs_on(tmp_path: Path) -> None:
+    async with child(tmp_path, "/bin/sleep", "1000") as group:
+        stranger = StrangerGroup(group.pid, group.pid_started)
+        stranger.let_go()
+        stranger.let_go()
+        assert process.is_running(group.pid)
+
+
+async def test_a_process_that_only_has_the_same_pid_is_nobody_and_is_left_alone(tmp_path: Path) -> None:
+    async with child(tmp_path, "/bin/sleep", "1000") as group:
+        with pytest.raises(ProcessLookupError):
+            StrangerGroup(group.pid, group.pid_started + 1)
+        reused = StrangerGroup(group.pid, group.pid_started)
+        reused.pid_started += 1
+        reused._kill()
+        assert process.is_running(group.pid)
+        reused.let_go()
+
+
+async def test_arguments_are_found_by_how_they_begin(tmp_path: Path) -> None:
+    mark = f"1000.{os.getpid()}"
+    async with child(tmp_path, "/bin/sleep", mark) as group:
+        assert process.with_prefix(mark[:-1]) == [(group.pid, mark)]
+        assert process.is_leader(group.pid)

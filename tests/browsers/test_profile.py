@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tabherd.browsers import profile
+from tabherd.browsers import process, profile
 
 
 async def test_a_profile_is_removed_with_everything_in_it(tmp_path: Path) -> None:
@@ -79,3 +80,25 @@ def test_the_last_words_are_the_last_lines_only(tmp_path: Path) -> None:
 
 def test_no_log_is_no_words(tmp_path: Path) -> None:
     assert profile.last_words(tmp_path) == ""
+
+
+async def test_a_crash_collector_that_outlives_its_browser_is_ended(tmp_path: Path) -> None:
+    crashes = profile.place(tmp_path, "brw_1") / profile.CRASHES_NAME
+    crashes.mkdir(parents=True)
+    mark = f"--database={crashes}"
+    collector = process.ChildGroup(
+        ("/bin/sh", "-c", "sleep 1000; :", mark), log_path=tmp_path / "log", environ=os.environ
+    )
+    try:
+        while not process.with_argument(mark):
+            await asyncio.sleep(0.001)
+        await profile.remove(crashes.parent)
+        await collector.wait_exited()
+    finally:
+        await collector.end()
+
+
+async def test_a_profile_below_a_file_is_none(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    await profile.remove(tmp_path / "file" / "brw_1")
+    assert profile.last_words(tmp_path / "file" / "brw_1") == ""

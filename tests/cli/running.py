@@ -30,9 +30,9 @@ def environment(state: Path) -> dict[str, str]:
 
 
 @contextmanager
-def running_server(state: Path) -> Iterator[Path]:
+def running_server(state: Path, env: Mapping[str, str] | None = None) -> Iterator[Path]:
     """Yields the state directory of a server that is ready."""
-    started = call(state, "up", "--detach", "--json")
+    started = call(state, "up", "--detach", "--json", env=env)
     try:
         assert started.returncode == 0, started.stdout + started.stderr
         yield state

@@ -119,6 +119,17 @@ def test_what_does_not_fit_is_left_to_the_server_to_refuse() -> None:
     assert parse_params("juggle", ["balls=3"]) == {"balls": "3"}
 
 
+def test_draining_says_how_many_sessions_are_still_open(canned: CannedServer, tabherd: Tabherd) -> None:
+    canned.answer("POST", "/drain", {"draining": True, "sessions": 2})
+    assert tabherd("drain").stdout == "Draining: no new session is admitted; open sessions: 2.\n"
+    assert json.loads(tabherd("drain", "--json").stdout) == {"draining": True, "sessions": 2}
+
+
+def test_a_drain_is_taken_back_by_name(canned: CannedServer, tabherd: Tabherd) -> None:
+    canned.answer("DELETE", "/drain", {"draining": False, "sessions": 2})
+    assert tabherd("drain", "--resume").stdout == "New sessions are admitted again; open sessions: 2.\n"
+
+
 def test_a_new_token_is_printed_alone(canned: CannedServer, tabherd: Tabherd) -> None:
     canned.answer("POST", "/agents", {"agentId": "alice", "scopes": ["browse"], "token": "secret"}, 201)
     assert tabherd("token", "new", "--agent", "alice", "--scopes", "browse,files").stdout == "secret\n"

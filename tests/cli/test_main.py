@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Tabherd
-from tests.client.canned import SESSION, CannedServer
 from typer.testing import CliRunner
 
 from tabherd import __version__
@@ -22,6 +20,7 @@ from tabherd.cli.main import app
         ["up"],
         ["down"],
         ["status"],
+        ["drain"],
         ["doctor"],
         ["install-browser"],
         ["session", "new"],
@@ -42,7 +41,9 @@ def test_the_version_is_printed() -> None:
     assert CliRunner().invoke(app, ["--version"]).stdout == f"tabherd {__version__}\n"
 
 
-@pytest.mark.parametrize("words", [["juggle"], ["up", "--no-such"], ["act"], ["up", "--port", "many"]])
+@pytest.mark.parametrize(
+    "words", [["juggle"], ["up", "--no-such"], ["act"], ["up", "--port", "many"], ["up", "--pool-size", "0"]]
+)
 def test_a_wrong_command_line_ends_with_exit_code_2(words: list[str]) -> None:
     assert CliRunner().invoke(app, words).exit_code == 2
 
@@ -72,34 +73,3 @@ def test_the_help_loads_neither_the_server_nor_the_client() -> None:
     code = f"import sys, tabherd.cli.main; print([name for name in {watched!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_status_shows_the_browsers_and_counts_the_sessions(canned: CannedServer, tabherd: Tabherd) -> None:
-    health = {"status": "ok", "version": "9.9", "node": "nod_1"}
-    browser = {
-        "browserId": "brw_1",
-        "pool": "default",
-        "state": "ready",
-        "pid": 42,
-        "product": "Chromium/1",
-        "sessions": 0,
-        "sessionsServed": 3,
-        "startedAt": "2026-01-01T00:00:00.000Z",
-    }
-    canned.answer("GET", "/health", health)
-    canned.answer("GET", "/ready", health)
-    canned.answer("GET", "/browsers", {"browsers": [browser]})
-    canned.answer("GET", "/sessions", {"sessions": [SESSION, SESSION]})
-    told = json.loads(tabherd("status", "--json").stdout)
-    assert told == {
-        "url": canned.url,
-        "version": "9.9",
-        "node": "nod_1",
-        "ready": True,
-        "browsers": [browser],
-        "sessions": {"alice": 2},
-    }
-    shown = tabherd("status").stdout
-    assert "tabherd 9.9" in shown
-    assert "Active sessions: 2 (alice 2)." in shown
-    assert "brw_1" in shown

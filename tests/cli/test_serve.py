@@ -109,6 +109,11 @@ def test_stopping_ends_the_server_and_its_browsers_and_may_be_repeated(tmp_path:
         assert (again.returncode, again.stdout) == (0, "No server is running.\n")
 
 
+def test_the_pool_size_is_the_least_and_the_most_that_the_default_pool_has() -> None:
+    settings = serve.load_config(None, serve.Flags(pool_size=7))
+    assert (settings.pools["default"].browsers_min, settings.pools["default"].browsers_max) == (7, 7)
+
+
 def test_a_start_that_is_refused_brings_its_typed_error_back(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -109,3 +109,27 @@ BUSY = {
     "action": "Wait.",
     "details": {"holder": "bob"},
 }
+BROWSER = {
+    "browserId": "brw_1",
+    "pool": "default",
+    "state": "ready",
+    "pid": 42,
+    "product": "Chromium/1",
+    "sessions": 1,
+    "sessionsServed": 3,
+    "stock": 4,
+    "memoryBytes": 200 << 20,
+    "cpuMs": 1500,
+    "cpuPercent": 2.5,
+    "processes": 7,
+    "circuit": "closed",
+    "suspect": False,
+    "lastFailure": "",
+    "startedAt": "2026-01-01T00:00:00.000Z",
+}
+STATS = {
+    "node": "nod_1",
+    "draining": False,
+    "sessions": 2,
+    "pools": {"default": {"active": 2, "waiting": 1, "capacity": 100, "freeSeats": 24, "stock": 4, "browsers": 1}},
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.client.canned import BUSY, COMMAND, SESSION, CannedServer
+from tests.client.canned import BROWSER, BUSY, COMMAND, SESSION, STATS, CannedServer
 
 from tabherd.client import Tabherd
 from tabherd.errors import InvalidRequest, NodeUnreachable, TabBusy
@@ -103,6 +103,32 @@ def test_a_proxy_of_the_environment_never_sees_what_is_for_this_machine(
 def test_not_ready_is_an_answer_and_not_an_error(canned: CannedServer, herd: Tabherd) -> None:
     canned.answer("GET", "/ready", {"code": "draining", "message": "", "action": "", "details": {}}, 503)
     assert herd.is_ready() is False
+
+
+@pytest.mark.parametrize(
+    ("verb", "method", "path"),
+    [
+        ("restart_browser", "POST", "/browsers/brw_1/restart"),
+        ("drain_browser", "POST", "/browsers/brw_1/drain"),
+    ],
+)
+def test_a_browser_is_restarted_and_drained_by_its_id(
+    canned: CannedServer, herd: Tabherd, verb: str, method: str, path: str
+) -> None:
+    canned.answer(method, path, BROWSER, 202)
+    assert getattr(herd, verb)("brw_1").browser_id == "brw_1"
+
+
+def test_a_drain_is_begun_and_taken_back(canned: CannedServer, herd: Tabherd) -> None:
+    canned.answer("POST", "/drain", {"draining": True, "sessions": 1})
+    canned.answer("DELETE", "/drain", {"draining": False, "sessions": 1})
+    assert herd.drain().draining is True
+    assert herd.resume().draining is False
+
+
+def test_stats_are_read_by_pool(canned: CannedServer, herd: Tabherd) -> None:
+    canned.answer("GET", "/stats", STATS)
+    assert herd.stats().pools["default"].free_seats == 24
 
 
 def test_events_are_read_message_by_message(canned: CannedServer, herd: Tabherd) -> None:

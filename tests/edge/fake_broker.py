@@ -9,7 +9,7 @@ from typing import Any
 from tabherd import wire
 from tabherd.broker.caller import Caller
 from tabherd.broker.credentials import Credentials
-from tabherd.errors import CommandNotFound, LeaseLost, SessionNotFound, TabNotFound
+from tabherd.errors import BrowserNotFound, CommandNotFound, LeaseLost, SessionNotFound, TabNotFound
 from tabherd.store.memory import MemoryStore
 
 AT = "2025-01-01T00:00:00.000Z"
@@ -102,13 +102,69 @@ class FakeCommands:
         raise CommandNotFound("No such command.")
 
 
+BROWSER = wire.BrowserView(
+    browser_id="brw_1",
+    pool="default",
+    state="ready",
+    pid=42,
+    product="Chromium/1",
+    sessions=1,
+    sessions_served=3,
+    stock=4,
+    memory_bytes=200 << 20,
+    cpu_ms=1_500,
+    cpu_percent=2.5,
+    processes=7,
+    circuit="closed",
+    suspect=False,
+    last_failure="",
+    started_at=AT,
+)
+
+
+class FakeOperations:
+    def __init__(self, sessions: FakeSessions) -> None:
+        self._sessions = sessions
+        self.is_draining = False
+        # What was asked for, and of which browser.
+        self.asked: list[tuple[str, str]] = []
+
+    def browsers(self, caller: Caller) -> wire.BrowserPage:
+        return wire.BrowserPage(browsers=[BROWSER])
+
+    def restart_browser(self, caller: Caller, browser_id: str) -> wire.BrowserView:
+        return self._ask("restart", browser_id)
+
+    def drain_browser(self, caller: Caller, browser_id: str) -> wire.BrowserView:
+        return self._ask("drain", browser_id)
+
+    def stats(self, caller: Caller) -> wire.Stats:
+        pool = wire.PoolStats(active=1, waiting=2, capacity=100, free_seats=24, stock=4, browsers=1)
+        return wire.Stats(node="nod_test", draining=self.is_draining, sessions=1, pools={"default": pool})
+
+    def drain(self, caller: Caller) -> wire.NodeDrain:
+        self.is_draining = True
+        return wire.NodeDrain(draining=True, sessions=len(self._sessions.views))
+
+    def resume(self, caller: Caller) -> wire.NodeDrain:
+        self.is_draining = False
+        return wire.NodeDrain(draining=False, sessions=len(self._sessions.views))
+
+    def _ask(self, what: str, browser_id: str) -> wire.BrowserView:
+        if browser_id != BROWSER.browser_id:
+            raise BrowserNotFound("No such browser.")
+        self.asked.append((what, browser_id))
+        return BROWSER
+
+
 class FakeBroker:
     def __init__(self) -> None:
         self.credentials = Credentials(MemoryStore())
         self.sessions = FakeSessions()
         self.commands = FakeCommands(self.sessions)
+        self.operations = FakeOperations(self.sessions)
         self.is_ready = True
-        self.is_draining = False
 
-    def browsers(self, caller: Caller) -> wire.BrowserPage:
-        return wire.BrowserPage(browsers=[])
+    @property
+    def is_draining(self) -> bool:
+        return self.operations.is_draining

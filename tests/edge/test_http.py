@@ -288,7 +288,7 @@ async def test_ready_is_refused_while_starting_and_draining(anybody: httpx.Async
     assert (await anybody.get("/ready")).json()["status"] == "ready"
     broker.is_ready = False
     assert_error(await anybody.get("/ready"), 503, "no_browser")
-    broker.is_draining = True
+    broker.operations.is_draining = True
     assert_error(await anybody.get("/ready"), 503, "draining")
     assert (await anybody.get("/health")).status_code == 200
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,40 @@ class Server:
 
     def profiles(self) -> list[str]:
         return [path.name for path in (self.state / "profiles").iterdir()]
+
+
+class _Site(BaseHTTPRequestHandler):
+    """A page with a title and a heading, at every address."""
+
+    def do_GET(self) -> None:
+        body = b"<title>A page</title><h1>Hello from the site</h1>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Site) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def with_settings(state: Path, settings: dict[str, str]) -> Iterator[Server]:
+    """A server with other settings, given as the environment spells them, without the prefix."""
+    with running_server(state, {f"TABHERD_{name}": value for name, value in settings.items()}):
+        yield Server(state)
 
 
 @pytest.fixture(scope="module")

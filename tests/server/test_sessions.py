@@ -3,40 +3,12 @@
 from __future__ import annotations
 
 import base64
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from .conftest import Server, act, open_session
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
-
-
-class _Site(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = b"<title>A page</title><h1>Hello from the site</h1>"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        """Quiet."""
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Site) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def test_an_agent_opens_a_session_drives_it_and_gives_it_back(server: Server, site: str) -> None:
@@ -56,7 +28,7 @@ def test_an_agent_opens_a_session_drives_it_and_gives_it_back(server: Server, si
         assert ada.get(f"/sessions/{session['sessionId']}").json()["tabs"][0]["url"] == site
         gone = ada.delete(f"/sessions/{session['sessionId']}", params={"fence": session["fence"]})
         assert gone.status_code == 204
-        assert act(ada, tab_id, "text").json()["code"] == "tab_not_found"
+        assert act(ada, tab_id, "text").json()["code"] == "lease_lost"
         assert ada.get(f"/sessions/{session['sessionId']}").json()["state"] == "closed"
 
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from tabherd.broker.broker import Broker
+from tabherd.broker.adoption import Adoption
 from tabherd.broker.commands import Commands
+from tabherd.broker.leases import Leases
 from tabherd.broker.reaper import Reaper
-from tabherd.broker.sessions import Sessions
 from tabherd.core import lease
 from tabherd.core.lifecycle import LeaseState
 from tabherd.core.model import Tab, changed
 
+from .fakes import SimBrowser, SimMarks
 from .world import World
 
 Patch = Callable[[pytest.MonkeyPatch], Callable[[int], World]]
@@ -36,19 +37,21 @@ def _caps_outside_the_transaction(monkeypatch: pytest.MonkeyPatch) -> Callable[[
     return lambda seed: World(seed, drop_caps=True)
 
 
-async def _bind_without_record(
-    self: Sessions, reserved: Any, browser: Any, context_id: str, port: Any, page: Any
-) -> Any:
+async def _bind_without_record(self: Leases, reserved: Any, browser: Any, seat: Any, page: Any) -> Any:
     tab = Tab(
         id=self._ids.mint("tab"),
         session_id=reserved.id,
         node_id="nod_1",
         browser_id=browser.row.id,
         state="ready",
-        target_id=port.target_id,
+        target_id=seat.tab.target_id,
         version=1,
     )
-    return changed(reserved, state=LeaseState.ACTIVE, browser_id=browser.row.id, context_id=context_id), tab
+    return changed(reserved, state=LeaseState.ACTIVE, browser_id=browser.row.id, context_id=seat.context_id), tab
+
+
+async def _no_contexts(self: SimBrowser) -> list[str]:
+    return []
 
 
 async def _nothing_async(*args: Any, **kwargs: Any) -> None:
@@ -59,13 +62,19 @@ def _nothing(*args: Any, **kwargs: Any) -> tuple[()]:
     return ()
 
 
+def _forget_mark(self: Commands, tab: Any) -> None:
+    self._unmark(tab)
+
+
 ABLATIONS: dict[str, Patch] = {
     "caps are checked inside the transaction": _caps_outside_the_transaction,
-    "a session is recorded before it is bound": _patching(Sessions, "_record_bound", _bind_without_record),
-    "a failed opening is undone": _patching(Sessions, "_undo", _nothing_async),
-    "an ended session is uncounted": _patching(Sessions, "_uncount", _nothing),
+    "a session is recorded before it is bound": _patching(Leases, "_record_bound", _bind_without_record),
+    "a failed opening is undone": _patching(Leases, "_undo", _nothing_async),
+    "an ended session is uncounted": _patching(Leases, "_uncount", _nothing),
     "the fence is checked": _patching(lease, "check_fence", _nothing),
-    "a tab is quarantined after a timeout": _patching(Commands, "_quarantine", _nothing),
+    "a tab is quarantined after a timeout": _patching(Commands, "quarantine", _forget_mark),
     "silent owners are reaped": _patching(Reaper, "sweep", _nothing_async),
-    "leftovers of an earlier life are settled": _patching(Broker, "_settle_leftovers", _nothing_async),
+    "commands at work are marked": _patching(SimMarks, "left", lambda self: self._file.clear() or {}),
+    "unknown contexts are disposed of": _patching(SimBrowser, "context_ids", _no_contexts),
+    "leftovers of an earlier life are settled": _patching(Adoption, "_settle", _nothing_async),
 }

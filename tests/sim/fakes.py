@@ -7,12 +7,12 @@ happens: its calls wait for ever, as those of a killed process do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any
 
 from tabherd import wire
-from tabherd.browsers.port import BrowserGone, LaunchFailed, Listener
+from tabherd.browsers.port import BrowserGone, CdpFailure, LaunchFailed, Listener, Page, Usage
 from tabherd.core.model import Browser, RowT, changed
 from tabherd.errors import StoreUnavailable
 from tabherd.store.base import Add, Op, Outcome
@@ -86,6 +86,30 @@ class SimStore:
         """The disk outlives its users."""
 
 
+class SimMarks:
+    """Marks as one life sets them; the dictionary is the file."""
+
+    def __init__(self, file: dict[int, tuple[str, str]], life: Life) -> None:
+        self._file = file
+        self._life = life
+        self._next = 0
+
+    def left(self) -> dict[str, str]:
+        found = dict(self._file.values())
+        self._file.clear()
+        return found
+
+    def set(self, tab_id: str, command_id: str) -> int:
+        self._next += 1
+        if not self._life.is_dead:
+            self._file[self._next] = (tab_id, command_id)
+        return self._next
+
+    def clear(self, mark: int) -> None:
+        if not self._life.is_dead:
+            del self._file[mark]
+
+
 class Target:
     """One page: who may act on it, and what acts on it now."""
 
@@ -102,6 +126,8 @@ class Process:
     def __init__(self, row: Browser) -> None:
         self.row = row
         self.is_alive = True
+        # Alive, but answers nobody: what SIGSTOP does.
+        self.is_hung = False
         self.contexts: dict[str, dict[str, Target]] = {}
         self.on_death: list[asyncio.Future[str]] = []
 
@@ -150,6 +176,29 @@ class SimBrowser:
         await self._call()
         return SimTab(self, target)
 
+    async def attach_tab(self, target_id: str) -> SimTab:
+        await self._call()
+        for targets in self.process.contexts.values():
+            if target := targets.get(target_id):
+                return SimTab(self, target)
+        raise CdpFailure("Target.attachToTarget", -32602, "No target with given id found")
+
+    async def context_ids(self) -> list[str]:
+        await self._call()
+        return list(self.process.contexts)
+
+    async def pages(self) -> list[Page]:
+        await self._call()
+        return [
+            Page(target_id=target_id, context_id=context_id, url="", title="")
+            for context_id, targets in self.process.contexts.items()
+            for target_id in targets
+        ]
+
+    async def probe(self) -> Usage:
+        await self._call()
+        return Usage()
+
     async def close_tab(self, target_id: str) -> None:
         await self._call()
         for targets in self.process.contexts.values():
@@ -177,6 +226,8 @@ class SimBrowser:
         self.process.die("stopped")
 
     async def _call(self) -> None:
+        while self.process.is_hung and self.process.is_alive:
+            await self._life.step(100.0)
         if not self.process.is_alive:
             await self._life.step(0.1)
             raise BrowserGone("the process is dead", was_sent=False)
@@ -202,6 +253,21 @@ class SimLauncher:
         self._processes[row.id] = process
         await self._life.step(50.0)
         return SimBrowser(process, self._life, self._mint)
+
+    async def adopt(self, row: Browser) -> SimBrowser | None:
+        await self._life.step()
+        process = self._processes.get(row.id)
+        if process is None or not process.is_alive or process.is_hung:
+            return None
+        process.row = row
+        return SimBrowser(process, self._life, self._mint)
+
+    async def reap_strays(self, node_id: str, known: Collection[str]) -> int:
+        await self._life.step()
+        strays = [process for id, process in self._processes.items() if process.is_alive and id not in known]
+        for process in strays:
+            process.die("stray")
+        return len(strays)
 
     async def reap(self, row: Browser) -> None:
         await self._life.step()

@@ -8,7 +8,8 @@ Invariants (checked at every step of the world unless said otherwise):
 - a command with a stale fence, or of another agent, touches nothing;
 - commands of one tab start in the order in which they were accepted;
 - every accepted command has exactly one outcome, and it is the one its caller was told (at the end);
-- nothing lives after its owner: no context, session or count is left (at the end).
+- nothing lives after its owner: no context, session, browser, place, mark or count is left (at the end);
+- nothing of the broker fails unheard.
 """
 
 from __future__ import annotations
@@ -31,21 +32,35 @@ from tabherd.core import lease
 from tabherd.core.lifecycle import LEASE, LeaseState, is_terminal
 from tabherd.core.model import Node, Session
 from tabherd.metrics import Metrics
+from tabherd.store.base import Op, Outcome
 from tabherd.store.memory import MemoryStore
 
-from .fakes import Life, Process, SimLauncher, SimStore, SimTab, Violation, sim_perform
+from .fakes import Life, Process, SimLauncher, SimMarks, SimStore, SimTab, Violation, sim_perform
 from .virtual_loop import VirtualLoop
 
 T = TypeVar("T")
 AGENTS = ("ada", "bob", "cyd")
-# Past every deadline and grace.
-LONG_AFTER_S = 1_500
+# Sessions live this long at the most, and everybody has left long before the end.
+DEADLINE_MS = 30_000
+LONG_AFTER_S = 200
 MAX_ACTIVE = 4
 MAX_PER_KEY = 2
 MAX_PER_AGENT = 3
 CONFIG = Config(
     pools={"default": Pool(max_active=MAX_ACTIVE, max_active_per_key=MAX_PER_KEY, max_active_per_agent=MAX_PER_AGENT)}
 )
+
+
+class Disk(MemoryStore):
+    """What survives every kill, and how often it changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+
+    async def apply(self, *ops: Op) -> Outcome:
+        self.writes += 1
+        return await super().apply(*ops)
 
 
 class ConnectionLost(Exception):
@@ -58,8 +73,9 @@ class World:
         self.chance = Random(seed)
         self.loop = VirtualLoop()
         self.history: list[str] = []
-        self.disk = MemoryStore()
+        self.disk = Disk()
         self.processes: dict[str, Process] = {}
+        self.marks: dict[int, tuple[str, str]] = {}
         self.epoch = 0
         self.life: Life
         self.broker: Broker
@@ -68,6 +84,7 @@ class World:
         self._drop_caps = drop_caps
         self._death: asyncio.Future[None]
         self._minted = 0
+        self._checked_writes = 0
         # Every request ever made: those of killed brokers are never answered, but must not be collected either.
         self._requests: list[asyncio.Future[Any]] = []
         # The fence of every session ever seen, and the largest of them.
@@ -86,7 +103,8 @@ class World:
     def run(self) -> None:
         """Play the history; raises `Violation`."""
         asyncio.set_event_loop(self.loop)
-        with structlog.testing.capture_logs():
+        self.loop.set_exception_handler(self._task_failed)
+        with structlog.testing.capture_logs() as logs:
             try:
                 self.loop.run_until_complete(self._play())
             finally:
@@ -97,6 +115,16 @@ class World:
                 asyncio.set_event_loop(None)
         if self._violation is not None:
             raise self._violation
+        for entry in logs:
+            if entry["log_level"] == "error":
+                raise Violation(f"something failed unheard: {entry}")
+
+    def _task_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A task died of an exception that nobody awaited: ours to hear of, unless a violation caused it."""
+        error = context.get("exception")
+        if error is not None and not isinstance(error, Violation | errors.TabherdError):
+            self.tell(f"VIOLATION: a task died of {error!r}")
+            self._violation = self._violation or Violation(f"a task died of {error!r}")
 
     async def _play(self) -> None:
         await self._start_life()
@@ -141,18 +169,14 @@ class World:
             events=EventBus(epoch=self.epoch, ring=1_000, clock=self.loop.clock_ms),
             metrics=Metrics(),
             credentials=Credentials(store),
+            marks=SimMarks(self.marks, life),
             memory_bytes=1 << 34,
             clock=self.loop.clock_ms,
             chance=self.chance,
             perform=self._perform,
         )
         self.tell(f"broker starts, epoch {self.epoch}")
-        while True:
-            try:
-                await self.broker.start()
-                return
-            except errors.StoreUnavailable:
-                self.tell("broker cannot start yet: store unavailable")
+        await self.broker.start()
 
     async def _restart(self) -> None:
         self.tell("broker is killed")
@@ -185,16 +209,20 @@ class World:
     # --- Actors ---------------------------------------------------------------------------------------------
 
     async def _faults(self) -> None:
-        for _ in range(self.chance.randrange(4)):
-            await asyncio.sleep(self.chance.random() * 3)
+        for _ in range(self.chance.randrange(5)):
+            await asyncio.sleep(self.chance.random() * 1.5)
             if self.chance.random() < 0.5:
                 await self._restart()
             else:
                 alive = [process for process in self.processes.values() if process.is_alive]
                 if alive:
                     victim = self.chance.choice(alive)
-                    self.tell(f"browser {victim.row.id} is killed")
-                    victim.die("killed")
+                    if self.chance.random() < 0.3:
+                        self.tell(f"browser {victim.row.id} hangs")
+                        victim.is_hung = True
+                    else:
+                        self.tell(f"browser {victim.row.id} is killed")
+                        victim.die("killed")
 
     async def _agent(self, agent: str, number: int) -> None:
         """One client of an agent: opens, acts, beats, releases, or just goes away."""
@@ -204,7 +232,7 @@ class World:
                 view = await self._open(agent, number)
                 if view is None:
                     continue
-                for _ in range(self.chance.randrange(1, 4)):
+                for _ in range(self.chance.randrange(1, 6)):
                     await self._use(agent, view)
                 if self.chance.random() < 0.8:
                     await self._release(agent, view)
@@ -217,7 +245,11 @@ class World:
 
     async def _open(self, agent: str, number: int) -> wire.SessionView | None:
         caller = _caller(agent, number)
-        request = wire.OpenSession(key=self.chance.choice(("", "shop", "bank")))
+        request = wire.OpenSession(
+            key=self.chance.choice(("", "shop", "bank")),
+            wait_ms=self.chance.choice((0, 50, 1_000, 5_000)),
+            deadline_ms=DEADLINE_MS,
+        )
         leaves_after = self.chance.random() * 0.03 if self.chance.random() < 0.15 else None
         try:
             view = await self._call(lambda broker: broker.sessions.open(caller, request), leaves_after)
@@ -304,8 +336,10 @@ class World:
         """What must hold whenever anything looks at the world."""
         self.steps += 1
         rows = self._sessions()
-        self._check_fences(rows)
-        self._check_caps([row for row in rows.values() if not is_terminal(LEASE, row.state)])
+        if self.disk.writes != self._checked_writes:
+            self._checked_writes = self.disk.writes
+            self._check_fences(rows)
+            self._check_caps([row for row in rows.values() if not is_terminal(LEASE, row.state)])
         if self.life.is_dead:
             return
         for live in self.broker._registry:
@@ -360,9 +394,17 @@ class World:
         open_rows = [row.id for row in self._sessions().values() if not is_terminal(LEASE, row.state)]
         if open_rows:
             self.violate(f"sessions outlive their owners: {open_rows}")
-        for process in self.processes.values():
-            if process.contexts:
-                self.violate(f"contexts outlive their sessions: {sorted(process.contexts)}")
+        stock = {seat.context_id for pool in self.broker._pools.values() for slot in pool.slots for seat in slot.stock}
+        contexts = {context_id for process in self.processes.values() for context_id in process.contexts}
+        if contexts != stock:
+            self.violate(f"contexts outlive their sessions: {sorted(contexts - stock)}")
+        running = [process.row.id for process in self.processes.values() if process.is_alive]
+        supervised = [slot.row.id for pool in self.broker._pools.values() for slot in pool.slots if slot.browser]
+        if sorted(running) != sorted(supervised):
+            self.violate(f"browsers run unsupervised: {sorted(set(running) - set(supervised))}")
+        for name, admission in self.broker._admissions.items():
+            if admission._claims or admission.waiting or self.marks:
+                self.violate(f"places or marks are never given back in {name}: {admission._claims} {self.marks}")
         for command_id, told in self._told.items():
             stored = await self.broker._ledger.find(command_id)
             if stored is not None and stored.state != told:

@@ -12,7 +12,14 @@ from typing import Any
 
 import msgspec
 
-NAMES: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", Any: "any JSON", dict: "object"}
+NAMES: dict[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    Any: "any JSON",
+    dict: "object",
+}
 
 
 def type_and_bounds(kind: Any) -> tuple[str, str]:

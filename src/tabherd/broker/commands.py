@@ -37,9 +37,12 @@ from ..store.base import Applied, Store, Update
 from .caller import Caller
 from .events import EventBus
 from .ids import Ids, epoch_of_command
+from .leases import Leases, Perform
 from .ledger import OUTCOME_MAX_CHARS, Ledger, unseen
+from .marks import Marks
+from .patience import patiently
 from .registry import LiveTab, Registry
-from .sessions import Perform, Sessions, Spawn
+from .sessions import Spawn
 from .views import command_view
 
 log = structlog.get_logger("commands")
@@ -56,8 +59,9 @@ class Commands:
         epoch: int,
         store: Store,
         registry: Registry,
-        sessions: Sessions,
+        leases: Leases,
         ledger: Ledger,
+        marks: Marks,
         events: EventBus,
         metrics: Metrics,
         ids: Ids,
@@ -71,8 +75,9 @@ class Commands:
         self._epoch = epoch
         self._store = store
         self._registry = registry
-        self._sessions = sessions
+        self._leases = leases
         self._ledger = ledger
+        self._marks = marks
         self._events = events
         self._metrics = metrics
         self._ids = ids
@@ -153,10 +158,12 @@ class Commands:
         command = changed(command, state=advance(COMMAND, command.state, CommandEvent.GRANT), queued_ms=queued_ms)
         tab.session.seen_at = self._clock()
         is_proven_stopped = True
+        assert tab.mark is None, "the command before was never proven stopped"
+        tab.mark = self._marks.set(tab.row.id, command.id)
         try:
             result = await self._run_granted(tab, action, ticket)
         except BaseException as error:
-            is_proven_stopped = not isinstance(error, (CommandTimedOut, LeaseLost, asyncio.CancelledError))
+            is_proven_stopped = not isinstance(error, CommandTimedOut | LeaseLost | asyncio.CancelledError)
             self._settle(command, _event_of(error, CommandState.RUNNING), error=error)
             raise
         else:
@@ -165,9 +172,11 @@ class Commands:
             return command_view(self._settle(command, CommandEvent.COMPLETE, result=result))
         finally:
             tab.session.seen_at = self._clock()
-            if not is_proven_stopped:
+            if is_proven_stopped:
+                self._unmark(tab)
+            else:
                 # Before the ticket goes back: nobody may be granted the tab in between.
-                self._quarantine(tab)
+                self.quarantine(tab)
             self._leave(tab, ticket)
 
     async def _wait_for_grant(self, tab: LiveTab, ticket: Ticket) -> None:
@@ -194,6 +203,8 @@ class Commands:
                     "The command's time ran out while it ran; the tab is quarantined until its page is replaced.",
                     tabId=tab.row.id,
                 )
+            if running.cancelled() and tab.session.is_lost:
+                raise OutcomeUnknown("The browser died while the command ran.", tabId=tab.row.id)
             if running.cancelled():
                 raise LeaseLost("The session ended while the command ran.", sessionId=tab.row.session_id)
             return running.result()
@@ -244,6 +255,12 @@ class Commands:
     def _owned_tab(self, caller: Caller, tab_id: str, action: wire.Action) -> LiveTab:
         """The tab, if it lives here, is the caller's, and the lease named by the caller is the present one."""
         tab = self._registry.tab(tab_id)
+        if tab is None:
+            ended = self._registry.ended(tab_id)
+            if ended is not None and caller.may_see(ended.agent_id):
+                raise LeaseLost(
+                    f"The session has ended: {ended.reason}.", sessionId=ended.session_id, reason=ended.reason
+                )
         if tab is None or not caller.may_see(tab.session.row.agent_id):
             raise TabNotFound("No such tab.")
         session = tab.session.row
@@ -256,8 +273,10 @@ class Commands:
 
     # --- Quarantine -----------------------------------------------------------------------------------------
 
-    def _quarantine(self, tab: LiveTab) -> None:
+    def quarantine(self, tab: LiveTab) -> None:
+        """Let nobody on the tab until its page has been replaced: a command may still be at work in it."""
         if self._registry.tab(tab.row.id) is not tab:
+            self._unmark(tab)
             return  # The session has ended; its context takes the page with it.
         tab.gate.quarantine(self._clock())
         tab.row = changed(tab.row, state=advance(TAB, tab.row.state, TabEvent.QUARANTINE))
@@ -269,6 +288,7 @@ class Commands:
         session = tab.session
         async with session.mutex:
             if self._registry.tab(tab.row.id) is not tab:
+                self._unmark(tab)
                 return
             old_target_id = tab.row.target_id
             try:
@@ -280,12 +300,18 @@ class Commands:
                 failed = True
             else:
                 failed = False
+        self._unmark(tab)
         if failed:
-            await self._sessions.end(session, "tab_lost")
+            await patiently(lambda: self._leases.end(session, "tab_lost"))
             return
         self._publish("tab.rebuilt", tab, generation=tab.row.generation)
         for granted in tab.gate.lift(self._clock()):
             self._wake(tab, granted)
+
+    def _unmark(self, tab: LiveTab) -> None:
+        if tab.mark is not None:
+            self._marks.clear(tab.mark)
+            tab.mark = None
 
     def _publish(self, event: str, tab: LiveTab, **fields: Any) -> None:
         session = tab.session.row
@@ -301,7 +327,7 @@ class Commands:
             url="about:blank",
             title="",
         )
-        outcome = await self._store.apply(Update(replaced))
+        outcome = await patiently(lambda: self._store.apply(Update(replaced)))
         assert isinstance(outcome, Applied), "a tab row has one writer, the node that hosts it"
         stored = outcome.rows[0]
         assert isinstance(stored, Tab)

@@ -25,13 +25,17 @@ from ..errors import QueueFull
 # Every event type there is. The reference page is generated from this table; publishing another type is a bug.
 EVENT_TYPES: Final[Mapping[str, str]] = {
     "session.opened": "A session was granted and its first tab is ready.",
-    "session.closed": "A session ended; reason says why: released, reaped, browser_crashed, server_stopped, ...",
+    "session.closed": "A session ended; reason says why: released, reaped, tab_lost, server_stopped, ...",
+    "session_lost": "A session could not be kept; reason: browser_crashed, browser_restarted, browser_gone.",
     "tab.quarantined": "A command timed out on the tab and is not yet proven stopped; nothing else runs there.",
     "tab.rebuilt": "The page behind the tab was replaced; its generation grew and its id stayed.",
-    "browser.ready": "A browser was started and takes sessions.",
-    "browser.crashed": "A browser died or hung; reason says how. Its sessions end or are recovered.",
-    "node.ready": "This node has started and takes requests.",
-    "node.draining": "This node finishes what it has and admits nothing new.",
+    "browser.ready": "A browser was started, or found again after a restart of the server, and takes sessions.",
+    "browser.crashed": "A browser died, hung or could not be started; reason says how. Its sessions end.",
+    "browser.draining": "A browser takes nothing new because an operator said so; its replacement starts.",
+    "browser.recycled": "A browser takes nothing new and is replaced; reason: sessions, age, memory, private.",
+    "browser.stopped": "A browser ended as planned; reason: recycled, drained, idle, restarted.",
+    "node.ready": "This node takes new sessions: it has started, or its drain was taken back.",
+    "node.draining": "This node admits no new session; with stopping it takes no new command either and then ends.",
     "reset": "Events were missed: read the state anew. What follows comes without a gap.",
 }
 # A limit on every loop: more listeners than this on one node are refused.

@@ -41,12 +41,15 @@ class Ledger:
         self._writer = asyncio.create_task(self._write_forever(), name="ledger")
 
     async def stop(self) -> None:
-        """Write what is left, then stop."""
+        """Write what is left, then stop. What a store that is away does not take reads as `outcome_unknown` later."""
         if self._writer is not None:
             self._writer.cancel()
             await asyncio.wait([self._writer])
-        while self._pending:
-            await self._write_batch()
+        try:
+            while self._pending:
+                await self._write_batch()
+        except StoreUnavailable as error:
+            log.warning("outcomes could not be written", error=error.message, pending=len(self._pending))
 
     def record(self, command: Command) -> None:
         """Keep the outcome of a command that ended."""

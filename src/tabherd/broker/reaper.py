@@ -19,8 +19,8 @@ from ..core.model import Command, Session, changed
 from ..errors import StoreUnavailable
 from ..metrics import Metrics
 from ..store.base import Delete, Store
+from .leases import Leases
 from .registry import LiveSession, Registry
-from .sessions import Sessions
 
 log = structlog.get_logger("reaper")
 
@@ -41,14 +41,14 @@ class Reaper:
         *,
         store: Store,
         registry: Registry,
-        sessions: Sessions,
+        leases: Leases,
         metrics: Metrics,
         times_of: Callable[[str], LeaseTimes],
         clock: Callable[[], int],
     ) -> None:
         self._store = store
         self._registry = registry
-        self._sessions = sessions
+        self._leases = leases
         self._metrics = metrics
         # The lease times of a pool.
         self._times_of = times_of
@@ -85,7 +85,7 @@ class Reaper:
     async def _reap(self, live: LiveSession, reason: str) -> bool:
         """End it; False when the store cannot take that now."""
         try:
-            if await self._sessions.end(live, reason):
+            if await self._leases.end(live, reason):
                 self._metrics.lease_reaped_total.labels(reason).inc()
                 log.info("session reaped", sessionId=live.row.id, agentId=live.row.agent_id, reason=reason)
         except StoreUnavailable as error:

@@ -10,9 +10,15 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from ..browsers.port import BrowserPort, TabPort
 from ..core.gate import Gate
 from ..core.model import Session, Tab, changed
+from .admission import Claim
+
+# Ended tabs that are remembered.
+ENDED_MAX = 10_000
 
 
 class LiveTab:
@@ -26,6 +32,8 @@ class LiveTab:
         self.waiting: dict[str, asyncio.Future[None]] = {}
         # The task of the command that holds the gate.
         self.running: asyncio.Task[object] | None = None
+        # Set while a command may be at work in the page; see `marks`.
+        self.mark: int | None = None
         self.follow(port)
 
     def follow(self, port: TabPort) -> None:
@@ -47,14 +55,18 @@ class LiveTab:
 class LiveSession:
     """One lease whose context exists in a browser of this node."""
 
-    def __init__(self, row: Session, browser: BrowserPort) -> None:
+    def __init__(self, row: Session, browser: BrowserPort, claim: Claim) -> None:
         self.row = row
         self.browser = browser
+        # Its place in the pool, given back when it ends.
+        self.claim = claim
         self.tabs: dict[str, LiveTab] = {}
         # Bind, release and recovery of one session are serial. Taken before anything touches the store.
         self.mutex = asyncio.Lock()
         # Set from the first moment of its end: nothing new reaches its tabs, although they are still bound.
         self.is_ending = False
+        # Its browser died under it.
+        self.is_lost = False
         # When the owner was last heard of: a command, a read or a heartbeat, in milliseconds.
         self.seen_at = row.heartbeat_at
 
@@ -63,12 +75,22 @@ class LiveSession:
         return any(tab.waiting or tab.running for tab in self.tabs.values())
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """The end of a tab, kept for a while so that its last users hear more than "not found"."""
+
+    session_id: str
+    agent_id: str
+    reason: str
+
+
 class Registry:
     """Every bound session of this node."""
 
     def __init__(self) -> None:
         self._sessions: dict[str, LiveSession] = {}
         self._tabs: dict[str, LiveTab] = {}
+        # Tabs of sessions that ended lately, oldest first.
+        self._ended: dict[str, Ended] = {}
         # Tickets per controller, over all tabs: the controller's own limit counts them.
         self.tickets: dict[str, int] = {}
         # Set whenever a session is bound; whoever waits for that clears it.
@@ -99,11 +121,18 @@ class Registry:
         self._tabs.update(session.tabs)
         self.bound.set()
 
-    def unbind(self, session: LiveSession) -> None:
-        """From here on no command reaches its tabs."""
+    def unbind(self, session: LiveSession, reason: str) -> None:
+        """From here on no command reaches its tabs; their late users still learn why."""
         self._sessions.pop(session.row.id, None)
         for tab_id in session.tabs:
             self._tabs.pop(tab_id, None)
+            self._ended[tab_id] = Ended(session.row.id, session.row.agent_id, reason)
+            if len(self._ended) > ENDED_MAX:
+                del self._ended[next(iter(self._ended))]
+
+    def ended(self, tab_id: str) -> Ended | None:
+        """What became of a tab that was here."""
+        return self._ended.get(tab_id)
 
     def count_ticket(self, controller_id: str, delta: int) -> None:
         left = self.tickets.get(controller_id, 0) + delta

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 import msgspec
 
 from .. import wire
+from ..browsers.slot import Slot
+from ..core.breaker import BreakerState
 from ..core.lease import LeaseTimes
 from ..core.lifecycle import CommandState
-from ..core.model import Browser, Command, Session, Tab
+from ..core.model import Command, Session, Tab
 
 
 def rfc3339(at_ms: int) -> str:
@@ -54,7 +56,10 @@ def command_view(row: Command) -> wire.CommandView:
     )
 
 
-def browser_view(row: Browser, sessions: int) -> wire.BrowserView:
+def browser_view(slot: Slot, sessions: int, circuit: BreakerState) -> wire.BrowserView:
+    row = slot.row
+    # A browser that was attached to, or just started, has no processes that could be measured.
+    usage = slot.usage if slot.usage is not None and slot.usage.processes else None
     return wire.BrowserView(
         browser_id=row.id,
         pool=row.pool,
@@ -63,5 +68,13 @@ def browser_view(row: Browser, sessions: int) -> wire.BrowserView:
         product=row.product,
         sessions=sessions,
         sessions_served=row.sessions_served,
+        stock=len(slot.stock),
+        memory_bytes=None if usage is None else usage.pss_bytes,
+        cpu_ms=None if usage is None else usage.cpu_ms,
+        cpu_percent=None if slot.cpu_percent is None else round(slot.cpu_percent, 1),
+        processes=None if usage is None else usage.processes,
+        circuit=circuit,
+        suspect=slot.is_suspect,
+        last_failure=slot.last_failure,
         started_at=rfc3339(row.started_at),
     )

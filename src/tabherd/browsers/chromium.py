@@ -4,7 +4,8 @@ Invariants:
 - The browser runs in its own session with no pipe to us: killing the broker does not touch it, so that a later life
   of this node can find it again by the marker on its command line.
 - Its debug port is one that pages cannot reach (`debug_port.py`), and the socket we talk to is proven to be its own.
-- A launch that fails, times out or is cancelled leaves neither a process nor a profile; nor does `stop`.
+- A launch that fails, times out or is cancelled leaves neither a process nor a throw-away profile nor a reserved port;
+  nor does `stop`. A profile that a pool names is kept, and its browser is asked to close before it is killed.
 - Its death is noticed by push: the process exit and the socket's close each end the connection at once.
 """
 
@@ -12,22 +13,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 import structlog
 
 from ..config import ENV_PREFIX, Pool
 from ..core.model import Browser, changed
 from ..errors import NoBrowser
-from . import debug_port, process, profile
-from .cdp import CdpConnection, CdpSession
+from . import adopt, attach, debug_port, process, profile
+from .cdp import CdpConnection
+from .driver import DrivenBrowser, forbid_downloads
+from .endpoint import NotCdp, Version, ask_version
 from .find import FoundBrowser, find_browser
 from .port import BrowserGone, CdpFailure, LaunchFailed
+from .usage import UsageMeter
 
 log = structlog.get_logger(__name__)
 
@@ -43,14 +45,14 @@ FLAGS: Final = (
     "--disable-quic",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--no-pings",
-    # No screen, speaker, keyring or crash collector here; the full build's collector would leave our process group.
+    # No screen, speaker, keyring or crash reports here. The full build starts its crash collector all the same: its
+    # renderers do not work without one.
     "--disable-gpu",
     "--mute-audio",
     "--password-store=basic",
     "--use-mock-keychain",
     "--disable-breakpad",
     "--disable-crash-reporter",
-    "--disable-crashpad-for-testing",
     # Every tab is somebody's foreground tab, though no window shows it.
     "--disable-background-timer-throttling",
     "--disable-backgrounding-occluded-windows",
@@ -63,93 +65,31 @@ FLAGS: Final = (
 SHM_MIN_BYTES: Final = 512 << 20
 # How often a starting browser is looked at.
 START_POLL_S: Final = 0.01
-# How long it may take to answer one HTTP request once its port is open.
-VERSION_LIMIT_S: Final = 5.0
-VERSION_MAX_BYTES: Final = 64 << 10
-_CONTENT_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ ]*(\d+)")
+# How long a browser with a profile of its own may take to write it down before it is killed.
+CLOSE_LIMIT_S: Final = 5.0
 
-# What Chromium says of a target and a context that do not exist; its codes say less.
-_GONE_MESSAGES: Final = ("No target", "Failed to find context")
+_DATA_DIR_FLAG: Final = "--user-data-dir="
 
 Find = Callable[[str, bool], FoundBrowser]
-
-
-class _Version(msgspec.Struct):
-    """The part of /json/version that we read."""
-
-    product: str = msgspec.field(name="Browser")
-    endpoint: str = msgspec.field(name="webSocketDebuggerUrl")
 
 
 class _PortLost(Exception):
     """Somebody else took the port first."""
 
 
-class ChromiumTab(CdpSession):
-    """One page, through our own attached session."""
+class ChromiumBrowser(DrivenBrowser):
+    """One live Chromium that we started, in this life or an earlier one."""
 
-    __slots__ = ("cdp_session_id", "target_id")
-
-    def __init__(self, connection: CdpConnection, session_id: str, target_id: str) -> None:
-        super().__init__(connection, session_id)
-        self.cdp_session_id = session_id
-        self.target_id = target_id
-
-    async def prepare(self) -> None:
-        """Ask for the events that actions wait for."""
-        self.listen("Page.javascriptDialogOpening", self._answer_dialog)
-        await asyncio.gather(
-            self.call("Page.enable"),
-            self.call("Page.setLifecycleEventsEnabled", {"enabled": True}),
-        )
-
-    def _answer_dialog(self, dialog: Mapping[str, Any]) -> None:
-        # An open dialog blocks the page and every command on it, and nobody is looking: dismiss it, as a person who
-        # wants none of it would, but let a page that asks "leave?" be left.
-        self.post("Page.handleJavaScriptDialog", {"accept": dialog.get("type") == "beforeunload"})
-
-
-class ChromiumBrowser:
-    """One live Chromium that we started."""
-
-    def __init__(self, row: Browser, connection: CdpConnection, child: process.ChildGroup) -> None:
-        self.row = row
-        self._connection = connection
-        self._child = child
+    def __init__(
+        self, row: Browser, connection: CdpConnection, group: process.Group, *, has_kept_profile: bool = False
+    ) -> None:
+        super().__init__(row, connection, UsageMeter(group.pid))
+        self._group = group
+        # Its profile outlives it, so it gets the time to write down what it knows.
+        self._has_kept_profile = has_kept_profile
         # Set by the first `stop`; all callers wait for the same one.
         self._stopping: asyncio.Task[None] | None = None
-        child.on_exit(lambda reason: connection.abort(f"Chromium (pid {row.pid}) {reason}."))
-
-    async def new_context(self) -> str:
-        made = await self._connection.call("Target.createBrowserContext", {"disposeOnDetach": False})
-        context_id: str = made["browserContextId"]
-        # A page must not write files on this machine; the full build would, into the user's download directory.
-        await self._connection.call("Browser.setDownloadBehavior", {"behavior": "deny", "browserContextId": context_id})
-        return context_id
-
-    async def new_tab(self, context_id: str) -> ChromiumTab:
-        made = await self._connection.call(
-            "Target.createTarget", {"url": "about:blank", "browserContextId": context_id}
-        )
-        target_id: str = made["targetId"]
-        try:
-            attached = await self._connection.call("Target.attachToTarget", {"targetId": target_id, "flatten": True})
-            tab = ChromiumTab(self._connection, attached["sessionId"], target_id)
-            await tab.prepare()
-        except BaseException:
-            # Also when the caller left: nobody else knows of this page.
-            self._connection.post("Target.closeTarget", {"targetId": target_id})
-            raise
-        return tab
-
-    async def close_tab(self, target_id: str) -> None:
-        await self._end("Target.closeTarget", {"targetId": target_id})
-
-    async def dispose_context(self, context_id: str) -> None:
-        await self._end("Target.disposeBrowserContext", {"browserContextId": context_id})
-
-    async def wait_gone(self) -> str:
-        return await self._connection.wait_closed()
+        group.on_exit(lambda reason: connection.abort(f"Chromium (pid {group.pid}) {reason}."))
 
     async def stop(self) -> None:
         # Shared and shielded: a caller that is cancelled must not leave a half-ended browser to nobody.
@@ -158,17 +98,14 @@ class ChromiumBrowser:
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:
-        # Not asked politely first: the profile is thrown away, so there is nothing to save, and SIGKILL takes a
-        # quarter of the time and never hangs.
+        if self._has_kept_profile:
+            with suppress(TimeoutError, BrowserGone, CdpFailure):
+                async with asyncio.timeout(CLOSE_LIMIT_S):
+                    await self._connection.call("Browser.close")
+                    await self._group.wait_exited()
+        # A profile that is thrown away has nothing to save, and SIGKILL takes a quarter of the time and never hangs.
         self._connection.abort("The browser was stopped.")
-        await _discard(self._child, self._connection, Path(self.row.profile_dir), self.row.port)
-
-    async def _end(self, method: str, params: Mapping[str, Any]) -> None:
-        try:
-            await self._connection.call(method, params)
-        except CdpFailure as failure:
-            if not failure.message.startswith(_GONE_MESSAGES):
-                raise
+        await _discard(self._group, self._connection, Path(self.row.profile_dir), self.row.port)
 
 
 class ChromiumLauncher:
@@ -179,13 +116,21 @@ class ChromiumLauncher:
         self._profiles_dir = profiles_dir
         self._pools = pools
         self._find = find
+        # By what was asked for: looking anew runs every candidate, and a replacement must not wait for that.
+        self._found: dict[tuple[str, bool], FoundBrowser] = {}
 
-    async def launch(self, row: Browser) -> ChromiumBrowser:
+    async def launch(self, row: Browser) -> ChromiumBrowser | attach.AttachedBrowser:
         pool = self._pools[row.pool]
-        try:
-            found = await asyncio.to_thread(self._find, pool.browser, pool.headless)
-        except NoBrowser as error:
-            raise LaunchFailed(f"{error.message} {error.action}") from error
+        if pool.source == "attach":
+            return await attach.attach(row, pool.endpoint, pool.start_limit_ms)
+        wanted = (pool.browser, pool.headless)
+        # Forgotten until it has started once more: one that was moved or broke is looked for again.
+        found = self._found.pop(wanted, None)
+        if found is None:
+            try:
+                found = await asyncio.to_thread(self._find, *wanted)
+            except NoBrowser as error:
+                raise LaunchFailed(f"{error.message} {error.action}") from error
         deadline = asyncio.get_running_loop().time() + pool.start_limit_ms / 1000
         tried: list[int] = []
         while True:
@@ -193,12 +138,31 @@ class ChromiumLauncher:
             port = debug_port.reserve(tried)
             tried.append(port)
             try:
-                return await self._launch_on(port, row, pool, found, deadline)
+                browser = await self._launch_on(port, row, pool, found, deadline)
             except _PortLost:
                 log.info("another program took the debug port first", port=port)
+            else:
+                self._found[wanted] = found
+                return browser
+
+    async def adopt(self, row: Browser) -> ChromiumBrowser | attach.AttachedBrowser | None:
+        pool = self._pools.get(row.pool)
+        if pool is None:
+            return None
+        if pool.source == "attach":
+            # One with a pid was launched when the pool still had another source.
+            return None if row.pid else await attach.reattach(row, pool.endpoint)
+        found = await adopt.find(row, is_shared=pool.isolation == "shared")
+        if found is None:
+            return None
+        debug_port.claim(row.port)
+        return ChromiumBrowser(row, found.connection, found.group, has_kept_profile=bool(pool.profile_dir))
+
+    async def reap_strays(self, node_id: str, known: Collection[str]) -> int:
+        return await adopt.reap_strays(self._profiles_dir, node_id, known)
 
     async def reap(self, row: Browser) -> None:
-        marker = _marker(row)
+        marker = adopt.marker(row.node_id, row.id)
         # A row without a pid was written before its launch ended: then only the marker can tell.
         pids = {row.pid: row.pid_started} if row.pid else _started(process.with_argument(marker))
         for pid, pid_started in pids.items():
@@ -211,21 +175,27 @@ class ChromiumLauncher:
     async def _launch_on(
         self, port: int, row: Browser, pool: Pool, found: FoundBrowser, deadline: float
     ) -> ChromiumBrowser:
+        # For what is thrown away, which with a kept profile is only the log.
         directory = profile.place(self._profiles_dir, row.id)
+        data_dir = profile.kept(pool.profile_dir) if pool.profile_dir else directory
         child: process.ChildGroup | None = None
         connection: CdpConnection | None = None
         try:
             # The row may have had an earlier process, whose end nobody saw to.
             await profile.remove(directory)
             directory.mkdir(parents=True, mode=0o700)
+            if pool.profile_dir:
+                await asyncio.to_thread(_open_kept, data_dir)
             child = process.ChildGroup(
-                _command(row, pool, found, port, directory),
+                _command(row, pool, found, port, data_dir),
                 log_path=directory / profile.LOG_NAME,
-                environ={name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)},
+                environ=_environ(directory),
             )
             async with asyncio.timeout_at(deadline):
                 version = await _wait_listening(child, port, found, directory)
                 connection = await CdpConnection.connect(version.endpoint)
+                if pool.isolation == "shared":
+                    await forbid_downloads(connection, "")
             return ChromiumBrowser(
                 changed(
                     row,
@@ -238,10 +208,11 @@ class ChromiumLauncher:
                 ),
                 connection,
                 child,
+                has_kept_profile=bool(pool.profile_dir),
             )
         except BaseException as error:
             reason = _failure(error, found, pool, directory)
-            await asyncio.shield(asyncio.ensure_future(_discard(child, connection, directory, port)))
+            await _finish(asyncio.ensure_future(_discard(child, connection, directory, port)))
             if reason is None:
                 raise
             raise LaunchFailed(reason) from error
@@ -257,6 +228,11 @@ def _failure(error: BaseException, found: FoundBrowser, pool: Pool, directory: P
             )
         case BrowserGone():
             return f"{found.path} opened its debug port and then went away: {error}. {_printed(directory)}"
+        case OSError() if error.filename is not None and Path(error.filename).is_relative_to(directory):
+            return (
+                f"The profile directory {directory} cannot be written: {error.strerror}. "
+                "Make room or make it writable, or choose another state directory with TABHERD_STATE."
+            )
         case OSError():
             return f"{found.path} cannot be started: {error}."
         case _:
@@ -268,16 +244,11 @@ def _printed(directory: Path) -> str:
     return f"It printed: {words}" if words else "It printed nothing."
 
 
-def _marker(row: Browser) -> str:
-    """Chromium ignores flags it does not know; this one tells whose it is to whoever reads its command line."""
-    return f"--tabherd-owner={row.node_id}:{row.id}"
-
-
 def _started(pids: list[int]) -> dict[int, int]:
     return {pid: process.start_time(pid) for pid in pids}
 
 
-def _command(row: Browser, pool: Pool, found: FoundBrowser, port: int, directory: Path) -> list[str]:
+def _command(row: Browser, pool: Pool, found: FoundBrowser, port: int, data_dir: Path) -> list[str]:
     command = [str(found.path), *FLAGS]
     if os.geteuid() == 0:
         # Chromium refuses to run as root with its sandbox.
@@ -295,9 +266,25 @@ def _command(row: Browser, pool: Pool, found: FoundBrowser, port: int, directory
         # Empty: a pool's flags must not open the debug ports to pages.
         "--explicitly-allowed-ports=",
         f"--remote-debugging-port={port}",
-        f"--user-data-dir={directory}",
-        _marker(row),
+        f"{_DATA_DIR_FLAG}{data_dir}",
+        adopt.marker(row.node_id, row.id),
     ]
+
+
+def _environ(directory: Path) -> dict[str, str]:
+    """Ours without our own settings, which hold secrets; and crash files go where they are removed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
+    return {**kept, profile.CRASHES_VARIABLE: str(directory / profile.CRASHES_NAME)}
+
+
+def _open_kept(data_dir: Path) -> None:
+    """Make sure that the profile exists and that no other browser writes to it: it would not survive two."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise LaunchFailed(f"The pool's profile directory {data_dir} cannot be made: {error.strerror}.") from error
+    if users := process.with_argument(f"{_DATA_DIR_FLAG}{data_dir}"):
+        raise LaunchFailed(f"The pool's profile directory {data_dir} is in use by another browser (pid {users[0]}).")
 
 
 def _is_shm_small() -> bool:
@@ -308,15 +295,17 @@ def _is_shm_small() -> bool:
     return facts.f_frsize * facts.f_blocks < SHM_MIN_BYTES
 
 
-async def _wait_listening(child: process.ChildGroup, port: int, found: FoundBrowser, directory: Path) -> _Version:
+async def _wait_listening(child: process.ChildGroup, port: int, found: FoundBrowser, directory: Path) -> Version:
     """Returns once the browser itself, and nobody else, answers on the port."""
     while True:
         if child.has_exited:
             raise LaunchFailed(f"{found.path} {child.exit_reason} before it could be used. {_printed(directory)}")
         match debug_port.holder(port, child.pid):
             case debug_port.Holder.OURS:
-                async with asyncio.timeout(VERSION_LIMIT_S):
-                    return await _ask_version(port)
+                try:
+                    return await ask_version(debug_port.LOOPBACK, port)
+                except NotCdp as error:
+                    raise LaunchFailed(f"{found.path} opened its debug port, but {error}") from error
             case debug_port.Holder.STRANGER:
                 raise _PortLost
             case debug_port.Holder.NOBODY:
@@ -324,23 +313,15 @@ async def _wait_listening(child: process.ChildGroup, port: int, found: FoundBrow
                     await asyncio.wait_for(child.wait_exited(), START_POLL_S)
 
 
-async def _ask_version(port: int) -> _Version:
-    reader, writer = await asyncio.open_connection(debug_port.LOOPBACK, port, limit=VERSION_MAX_BYTES)
-    try:
-        writer.write(f"GET /json/version HTTP/1.1\r\nHost: {debug_port.LOOPBACK}:{port}\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = _CONTENT_LENGTH.search(head)
-        body = await reader.readexactly(min(int(length[1]), VERSION_MAX_BYTES)) if length else b""
-        return msgspec.json.decode(body, type=_Version)
-    except (EOFError, asyncio.LimitOverrunError, msgspec.MsgspecError) as error:
-        raise LaunchFailed(f"The browser answered /json/version with something else: {error}") from error
-    finally:
-        writer.close()
+async def _finish(task: asyncio.Future[None]) -> None:
+    """Wait for it however often we are cancelled meanwhile: it is bounded, and half of it would leave traces."""
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    task.result()
 
 
-async def _discard(
-    child: process.ChildGroup | None, connection: CdpConnection | None, directory: Path, port: int
-) -> None:
+async def _discard(child: process.Group | None, connection: CdpConnection | None, directory: Path, port: int) -> None:
     """End what there is of a browser and remove its traces."""
     try:
         if child is not None:

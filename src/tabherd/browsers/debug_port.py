@@ -62,6 +62,11 @@ def reserve(tried: Collection[int] = ()) -> int:
     )
 
 
+def claim(port: int) -> None:
+    """Reserve the port of a browser that already listens on it; give it back with `release`."""
+    _reserved.add(port)
+
+
 def release(port: int) -> None:
     """Let others have it. Idempotent."""
     _reserved.discard(port)

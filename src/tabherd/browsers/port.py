@@ -8,8 +8,10 @@ itself answered with an error.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
+
+import msgspec
 
 from ..core.model import Browser
 
@@ -65,6 +67,31 @@ class TabPort(Protocol):
         ...
 
 
+class Seat(msgspec.Struct, frozen=True):
+    """What a session gets in a browser: its context (none where the profile is shared) and a blank, attached tab."""
+
+    context_id: str
+    tab: TabPort
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A page that a browser has, as the browser describes it."""
+
+    target_id: str
+    context_id: str
+    url: str
+    title: str
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a browser with all its processes costs."""
+
+    # Proportional set size: shared memory counted once.
+    pss_bytes: int = 0
+    cpu_ms: int = 0
+    processes: int = 0
+
+
 class BrowserPort(Protocol):
     """One live browser."""
 
@@ -76,15 +103,31 @@ class BrowserPort(Protocol):
         ...
 
     async def new_tab(self, context_id: str) -> TabPort:
-        """A blank page in that context, attached and ready to be driven."""
+        """A blank page in that context (empty: the browser's own profile), attached and ready to be driven."""
+        ...
+
+    async def attach_tab(self, target_id: str) -> TabPort:
+        """A page that exists already, attached and ready to be driven."""
         ...
 
     async def close_tab(self, target_id: str) -> None:
-        """Close that page; one that is gone already is fine."""
+        """Close that page; returns when it is really gone, and at once when it was gone already."""
         ...
 
     async def dispose_context(self, context_id: str) -> None:
         """End the context with everything in it; one that is gone already is fine."""
+        ...
+
+    async def context_ids(self) -> list[str]:
+        """Every context besides the browser's own profile."""
+        ...
+
+    async def pages(self) -> list[Page]:
+        """Every page of every context."""
+        ...
+
+    async def probe(self) -> Usage:
+        """Whether it answers, and what it costs now. Cheap enough to be asked every second."""
         ...
 
     async def wait_gone(self) -> str:
@@ -101,6 +144,14 @@ class Launcher(Protocol):
 
     async def launch(self, row: Browser) -> BrowserPort:
         """Start one for this row (id, pool, node are set) or raise `LaunchFailed`, leaving nothing behind."""
+        ...
+
+    async def adopt(self, row: Browser) -> BrowserPort | None:
+        """The browser of an earlier life that this row describes, if it still answers and is really ours."""
+        ...
+
+    async def reap_strays(self, node_id: str, known: Collection[str]) -> int:
+        """End every browser of that node, and remove every profile, whose browser id is not known; how many."""
         ...
 
     async def reap(self, row: Browser) -> None:

@@ -17,8 +17,9 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -52,14 +53,43 @@ def with_argument(argument: str) -> list[int]:
     return [pid for pid in _pids() if _is_own(pid) and argument in command_line(pid)]
 
 
+def with_prefix(prefix: str) -> list[tuple[int, str]]:
+    """The processes of this user that were started with an argument that begins like this, and that argument."""
+    found = []
+    for pid in _pids():
+        if _is_own(pid):
+            found += [(pid, argument) for argument in command_line(pid) if argument.startswith(prefix)]
+    return found
+
+
+def is_leader(pid: int) -> bool:
+    """Whether a group is named after this process."""
+    return pid > 0 and _group_of(pid) == pid
+
+
 def group_members(group: int) -> list[int]:
     """The processes of a group that still run; zombies, which only wait for their parent to look, do not."""
-    members = []
-    for pid in _pids():
-        fields = _stat(pid)
-        if fields and int(fields[2]) == group and fields[0] not in ("Z", "X"):
-            members.append(pid)
-    return members
+    return [pid for pid in _pids() if _group_of(pid) == group and is_running(pid)]
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process and it is no zombie."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] not in ("Z", "X")
+
+
+def cpu_ticks(pid: int) -> int:
+    """Clock ticks of processor time that it and the children it has waited for used; 0 when there is none."""
+    fields = _stat(pid)
+    return sum(int(ticks) for ticks in fields[11:15])
+
+
+def _group_of(pid: int) -> int:
+    # One system call, where reading /proc takes four: groups are looked for among all processes of the machine.
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def _pids() -> list[int]:
@@ -134,7 +164,24 @@ async def wait_vanished(group: int) -> None:
         await asyncio.sleep(VANISH_POLL_S)
 
 
-# --- A child and its group ----------------------------------------------------------------------------------------
+# --- A process and its group --------------------------------------------------------------------------------------
+
+
+class Group(Protocol):
+    """A program and everything it started, whoever started it."""
+
+    pid: int
+    pid_started: int
+
+    def on_exit(self, listener: Callable[[str], None]) -> None:
+        """Hear of the leader's exit, with the reason; at once if it has exited already."""
+        ...
+
+    async def wait_exited(self) -> None: ...
+
+    async def end(self) -> None:
+        """Kill the whole group and return when it is gone. Idempotent; also after the leader's own exit."""
+        ...
 
 
 class ChildGroup:
@@ -196,6 +243,53 @@ class ChildGroup:
         self._exited.set()
         for listener in self._exit_listeners:
             listener(self.exit_reason)
+        self._exit_listeners.clear()
+
+
+class StrangerGroup:
+    """The group of a program that an earlier life of ours started: watched and ended like a child, never reaped."""
+
+    def __init__(self, pid: int, pid_started: int) -> None:
+        """Raises ProcessLookupError when the process with that start time does not run any more."""
+        self.pid = pid
+        self.pid_started = pid_started
+        self._exited = asyncio.Event()
+        self._exit_listeners: list[Callable[[str], None]] = []
+        self._watch = ExitWatch(pid, self._settle)
+        # Only now: what is watched is whatever had the pid when the watch began.
+        if start_time(pid) != pid_started or not is_running(pid):
+            self._watch.stop()
+            raise ProcessLookupError(f"process {pid} is gone")
+
+    def on_exit(self, listener: Callable[[str], None]) -> None:
+        if self._exited.is_set():
+            listener("is gone")
+        else:
+            self._exit_listeners.append(listener)
+
+    async def wait_exited(self) -> None:
+        await self._exited.wait()
+
+    async def end(self) -> None:
+        self._kill()
+        await wait_vanished(self.pid)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Stop watching; the processes run on. Idempotent."""
+        self._watch.stop()
+
+    def _kill(self) -> None:
+        # Absent counts as ours: while any member of a group lives, the kernel gives its number to nobody else.
+        if start_time(self.pid) in (0, self.pid_started):
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def _settle(self) -> None:
+        self._kill()
+        self._exited.set()
+        for listener in self._exit_listeners:
+            listener("is gone")
         self._exit_listeners.clear()
 
 

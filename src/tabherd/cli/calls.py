@@ -1,4 +1,4 @@
-"""The commands that are one request each: sessions, commands on tabs, tokens, events."""
+"""The commands that are one request each: sessions, commands on tabs, draining, tokens."""
 
 from __future__ import annotations
 
@@ -98,6 +98,13 @@ def act(voice: Voice, tab_id: str, kind: str, fields: dict[str, Any], out: Path 
     except OSError as error:
         raise InvalidRequest(f"{out} cannot be written: {error.strerror}.", field="out") from None
     voice.answer({"commandId": command.command_id, "file": str(out)}, f"Wrote {len(image)} bytes to {out}.")
+
+
+def drain(voice: Voice, *, resume: bool) -> None:
+    with Tabherd() as herd:
+        told = herd.resume() if resume else herd.drain()
+    what = "Draining: no new session is admitted" if told.draining else "New sessions are admitted again"
+    voice.answer(told, f"{what}; open sessions: {told.sessions}.")
 
 
 def new_token(voice: Voice, agent: str, scopes: list[str] | None) -> None:

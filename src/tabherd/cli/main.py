@@ -63,6 +63,10 @@ def up(
     host: Annotated[str | None, typer.Option(help="Address to listen on; anything but loopback needs auth.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.")] = None,
     store: Annotated[str | None, typer.Option(help="sqlite:///PATH, or memory:// (nothing survives).")] = None,
+    pool_size: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help="Browsers of the default pool: sets its browsers_min and browsers_max."),
+    ] = None,
     config: ConfigPath = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Every caller is an admin; loopback only.")] = False,
     detach: Annotated[
@@ -76,7 +80,7 @@ def up(
     from . import serve
 
     with speaking(as_json) as voice:
-        flags = serve.Flags(host=host, port=port, store=store, no_auth=no_auth)
+        flags = serve.Flags(host=host, port=port, store=store, pool_size=pool_size, no_auth=no_auth)
         # Read here even when a child will read it again: a wrong key is answered at once, in one sentence.
         settings = serve.load_config(config, flags)
         state = state_dir()
@@ -91,7 +95,13 @@ def up(
 
 
 def _up_arguments(flags: Any, config: Path | None) -> list[str]:
-    named = {"--host": flags["host"], "--port": flags["port"], "--store": flags["store"], "--config": config}
+    named = {
+        "--host": flags["host"],
+        "--port": flags["port"],
+        "--store": flags["store"],
+        "--pool-size": flags["pool_size"],
+        "--config": config,
+    }
     words = [str(word) for pair in named.items() if pair[1] is not None for word in pair]
     return [*words, "--no-auth"] if flags["no_auth"] else words
 
@@ -114,6 +124,18 @@ def status(as_json: Json = False) -> None:
 
     with speaking(as_json) as voice:
         report.show(voice)
+
+
+@app.command()
+def drain(
+    resume: Annotated[bool, typer.Option("--resume", help="Take the drain back: admit sessions again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Let the server admit no new session; those that are open go on, and the server keeps running."""
+    from . import calls
+
+    with speaking(as_json) as voice:
+        calls.drain(voice, resume=resume)
 
 
 @app.command()

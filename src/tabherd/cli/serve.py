@@ -39,6 +39,7 @@ class Flags(TypedDict, total=False):
     host: str | None
     port: int | None
     store: str | None
+    pool_size: int | None
     no_auth: bool
 
 
@@ -48,6 +49,9 @@ def load_config(path: Path | None, flags: Flags) -> config.Config:
         "server.host": flags.get("host"),
         "server.port": flags.get("port"),
         "store": flags.get("store"),
+        # Exactly so many: neither fewer while nobody comes nor more when many do.
+        "pools.default.browsers_min": flags.get("pool_size"),
+        "pools.default.browsers_max": flags.get("pool_size"),
         "auth.enabled": False if flags.get("no_auth") else None,
     }
     return config.load(path, flags={name: value for name, value in named.items() if value is not None})

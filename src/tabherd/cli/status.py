@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 
+from .. import wire
 from ..client import Tabherd
 from .output import Voice
+
+NOT_MEASURED = "-"
+POOL_HEADINGS = ("pool", "active", "capacity", "waiting", "browsers", "warm", "free seats")
+BROWSER_HEADINGS = (
+    "browser",
+    "pool",
+    "state",
+    "pid",
+    "sessions",
+    "served",
+    "warm",
+    "memory",
+    "CPU",
+    "circuit",
+    "product",
+)
 
 
 def show(voice: Voice) -> None:
@@ -13,6 +30,7 @@ def show(voice: Voice) -> None:
     with Tabherd() as herd:
         health = herd.health()
         is_ready = herd.is_ready()
+        stats = herd.stats()
         browsers = herd.browsers()
         # Those that have ended stay on record; they are history, not status.
         sessions = herd.sessions(state="active")
@@ -23,30 +41,50 @@ def show(voice: Voice) -> None:
             "version": health.version,
             "node": health.node,
             "ready": is_ready,
+            "draining": stats.draining,
+            "pools": stats.pools,
             "browsers": browsers,
             "sessions": dict(by_agent),
         },
-        f"tabherd {health.version} at {herd.url}, node {health.node}: "
-        + ("ready." if is_ready else "not taking new work (starting or draining)."),
+        f"tabherd {health.version} at {herd.url}, node {health.node}: {_condition(is_ready, stats.draining)}",
     )
     if voice.as_json:
         return
     counts = ", ".join(f"{agent} {count}" for agent, count in by_agent.most_common())
     voice.say(f"Active sessions: {len(sessions)}" + (f" ({counts})." if counts else "."))
-    voice.table(
-        browsers,
-        ("browser", "pool", "state", "pid", "sessions", "served", "product"),
-        [
-            (
-                browser.browser_id,
-                browser.pool,
-                browser.state,
-                str(browser.pid),
-                str(browser.sessions),
-                str(browser.sessions_served),
-                browser.product,
-            )
-            for browser in browsers
-        ],
-        empty="No browsers.",
+    voice.say("")
+    voice.table(stats.pools, POOL_HEADINGS, [_pool(*each) for each in stats.pools.items()], empty="No pools.")
+    voice.say("")
+    voice.table(browsers, BROWSER_HEADINGS, [_browser(browser) for browser in browsers], empty="No browsers.")
+    for browser in browsers:
+        # Once another one serves in its place, the failure is history.
+        if browser.last_failure and browser.state != "ready":
+            voice.say(f"{browser.browser_id}: the last one in its place failed: {browser.last_failure}")
+
+
+def _condition(is_ready: bool, is_draining: bool) -> str:
+    if is_draining:
+        return "draining, admits no new session ('tabherd drain --resume' takes that back)."
+    return "ready." if is_ready else "no browser is ready yet."
+
+
+def _pool(name: str, pool: wire.PoolStats) -> tuple[str, ...]:
+    counts = (pool.active, pool.capacity, pool.waiting, pool.browsers, pool.stock, pool.free_seats)
+    return name, *map(str, counts)
+
+
+def _browser(browser: wire.BrowserView) -> tuple[str, ...]:
+    memory, cpu = browser.memory_bytes, browser.cpu_percent
+    return (
+        browser.browser_id,
+        browser.pool,
+        f"{browser.state}, suspect" if browser.suspect else browser.state,
+        str(browser.pid),
+        str(browser.sessions),
+        str(browser.sessions_served),
+        str(browser.stock),
+        NOT_MEASURED if memory is None else f"{memory / (1 << 20):.0f} MB",
+        NOT_MEASURED if cpu is None else f"{cpu:.0f} %",
+        browser.circuit,
+        browser.product,
     )

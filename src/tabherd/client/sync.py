@@ -122,6 +122,26 @@ class Tabherd:
         """The Chromium processes under the server's care."""
         return self._ask("GET", "/browsers", wire.BrowserPage).browsers
 
+    def restart_browser(self, browser_id: str) -> wire.BrowserView:
+        """End that browser now and start another; its sessions are lost. Needs an admin's credential."""
+        return self._ask("POST", f"/browsers/{_segment(browser_id)}/restart", wire.BrowserView)
+
+    def drain_browser(self, browser_id: str) -> wire.BrowserView:
+        """Let that browser end with its last session; its replacement starts now. Needs an admin's credential."""
+        return self._ask("POST", f"/browsers/{_segment(browser_id)}/drain", wire.BrowserView)
+
+    def stats(self) -> wire.Stats:
+        """What each pool has, gives and could give."""
+        return self._ask("GET", "/stats", wire.Stats)
+
+    def drain(self) -> wire.NodeDrain:
+        """Let the server admit no new session; those that are open go on. Needs an admin's credential."""
+        return self._ask("POST", "/drain", wire.NodeDrain)
+
+    def resume(self) -> wire.NodeDrain:
+        """Let the server admit sessions again. Needs an admin's credential."""
+        return self._ask("DELETE", "/drain", wire.NodeDrain)
+
     def new_token(self, agent_id: str, scopes: list[str] | None = None) -> wire.AgentToken:
         """A fresh credential for an agent; needs an admin's. The token is shown this once."""
         body = {"agentId": agent_id} if scopes is None else {"agentId": agent_id, "scopes": scopes}

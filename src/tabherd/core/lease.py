@@ -348,12 +348,14 @@ _FULL: Final[Mapping[CapReason, str]] = {
 
 RETRY_AFTER_MIN_MS: Final = 50
 RETRY_AFTER_MAX_MS: Final = 60_000
+OUTLIER_FACTOR: Final = 10
 
 
 class HoldTimes:
     """The last few durations for which something was held, and what they say about the next wait.
 
-    The median, not the mean: one hour-long hold among many short ones says nothing about the next.
+    The mean, so that the estimate is right on average: places come free at capacity / mean hold, whatever the spread.
+    One very long hold counts as no more than ten times the median, because it says little about the next.
     """
 
     __slots__ = ("_default_ms", "_recent_ms")
@@ -367,15 +369,16 @@ class HoldTimes:
         """Something was given back after this long."""
         self._recent_ms.append(max(0, held_ms))
 
-    def median_ms(self) -> int:
-        """How long a hold typically lasts."""
+    def typical_ms(self) -> int:
+        """How long a hold lasts on average."""
         if not self._recent_ms:
             return self._default_ms
-        return sorted(self._recent_ms)[len(self._recent_ms) // 2]
+        most_ms = OUTLIER_FACTOR * max(1, sorted(self._recent_ms)[len(self._recent_ms) // 2])
+        return sum(min(held_ms, most_ms) for held_ms in self._recent_ms) // len(self._recent_ms)
 
     def retry_after_ms(self, position: int = 1, capacity: int = 1) -> int:
         """When the caller at this place, behind this many parallel holders, may expect its turn; bounded."""
-        return bounded_retry_ms(self.median_ms() * max(1, position) // max(1, capacity))
+        return bounded_retry_ms(self.typical_ms() * max(1, position) // max(1, capacity))
 
 
 def bounded_retry_ms(estimate_ms: int) -> int:

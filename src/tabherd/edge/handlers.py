@@ -56,7 +56,7 @@ async def health(service: Service, call: Call) -> wire.Health:
 
 async def ready(service: Service, call: Call) -> wire.Health:
     if service.broker.is_draining:
-        raise Draining("The server is stopping.", retry_after_ms=1_000)
+        raise Draining("The server admits no new session.", retry_after_ms=1_000)
     if not service.broker.is_ready:
         raise NoBrowser("No browser is ready yet.", retry_after_ms=1_000)
     return wire.Health(status="ready", version=service.version, node=service.node_id)
@@ -137,7 +137,27 @@ async def get_command(service: Service, call: Call) -> wire.CommandView:
 
 
 async def list_browsers(service: Service, call: Call) -> wire.BrowserPage:
-    return service.broker.browsers(call.caller)
+    return service.broker.operations.browsers(call.caller)
+
+
+async def restart_browser(service: Service, call: Call) -> wire.BrowserView:
+    return service.broker.operations.restart_browser(call.caller, call.id)
+
+
+async def drain_browser(service: Service, call: Call) -> wire.BrowserView:
+    return service.broker.operations.drain_browser(call.caller, call.id)
+
+
+async def show_stats(service: Service, call: Call) -> wire.Stats:
+    return service.broker.operations.stats(call.caller)
+
+
+async def drain_node(service: Service, call: Call) -> wire.NodeDrain:
+    return service.broker.operations.drain(call.caller)
+
+
+async def resume_node(service: Service, call: Call) -> wire.NodeDrain:
+    return service.broker.operations.resume(call.caller)
 
 
 async def new_agent(service: Service, call: Call) -> wire.AgentToken:

@@ -28,6 +28,7 @@ from .. import logs
 from ..broker.broker import Broker
 from ..broker.credentials import Credentials, ensure_admin_token
 from ..broker.events import EventBus
+from ..broker.marks import FileMarks
 from ..browsers.chromium import ChromiumLauncher
 from ..config import Config
 from ..core.model import Node
@@ -42,8 +43,10 @@ log = logs.get_logger("server")
 
 STORE_FILE: Final = "tabherd.db"
 PROFILES_DIR: Final = "profiles"
+# Which tabs have a command at work.
+MARKS_FILE: Final = "running.marks"
 # How long a thread may keep the interpreter: the store's writer must not wait for a busy event loop.
-SWITCH_INTERVAL_S: Final = 0.0003
+SWITCH_INTERVAL_S: Final = 0.0001
 # Connections that wait to be accepted.
 BACKLOG: Final = 2_048
 # What clients get to read their last answers, once running work has ended.
@@ -106,6 +109,7 @@ async def _run_on(
         events=events,
         metrics=metrics,
         credentials=credentials,
+        marks=FileMarks(directory.path / MARKS_FILE),
         memory_bytes=memory_bytes(),
     )
     port = listener.getsockname()[1]
@@ -131,7 +135,6 @@ async def _run_on(
             if ready is not None:
                 ready(info)
             await stopping.unless_told(serving)
-            events.publish("node.draining", nodeId=node.id)
             log.info("draining", limit_s=config.server.drain_s)
             await stopping.drain(broker, config.server.drain_s)
     finally:

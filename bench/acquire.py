@@ -1,0 +1,161 @@
+"""`acquire`: from asking for a session to its first evaluate, over HTTP, beside what Chromium itself needs for it.
+
+Warm and cold come from two pools of one server. The limit is a context and a tab made over CDP on the same build,
+without a broker, until the page answers; the peer is a headless-shell launched for each session. All of it takes turns,
+round by round. The bare calls alone return before the page exists (its process is still starting), while a session that
+is answered has a tab that has answered; their time is shown for what it is.
+
+Before each warm acquire the stock has had time to be refilled: the warm figures are those of a hit. What a caller
+meets who asks faster than the stock is refilled is the burst.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Final
+
+import uvloop
+
+from bench import Figure, percentile
+from bench.rig.caller import Caller, Opened, now_ms
+from bench.rig.direct import DirectBrowser, DirectPage, launched
+from bench.rig.server import running
+
+ROUNDS: Final = 100
+# One launch in so many rounds: each takes as long as a hundred acquires.
+LAUNCH_EVERY: Final = 10
+BURSTS: Final = 5
+BURST: Final = 20
+WARM: Final = 4
+# After everything that leaves work behind: a refill, a context being disposed of.
+PAUSE_S: Final = 0.15
+BURST_PAUSE_S: Final = 1.5
+POLL_S: Final = 0.02
+BAR_MS: Final = 10.0
+BAR_RATIO: Final = 0.3
+
+# Making a session or context with its tab, and the first evaluate in it, each in milliseconds.
+Sample = tuple[float, float]
+
+
+def run() -> dict[str, Figure]:
+    return uvloop.run(_measure())
+
+
+async def _measure() -> dict[str, Figure]:
+    warm: list[Sample] = []
+    cold: list[Sample] = []
+    direct: list[Sample] = []
+    launches: list[float] = []
+    bursts: list[float] = []
+    direct_bursts: list[float] = []
+    with running(pools__default__warm=WARM, pools__cold__warm=0) as server, server.caller() as caller:
+        async with launched() as browser:
+            for turn in range(ROUNDS):
+                warm.append(_acquire(caller, "default", WARM))
+                cold.append(_acquire(caller, "cold", 0))
+                direct.append(await _acquire_directly(browser))
+                if turn % LAUNCH_EVERY == 0:
+                    launches.append(await _launch())
+            for _ in range(BURSTS):
+                bursts.append(_burst(caller))
+                direct_bursts.append(await _burst_directly(browser))
+    return _figures(warm, cold, direct, launches, bursts, direct_bursts)
+
+
+def _figures(
+    warm: list[Sample],
+    cold: list[Sample],
+    direct: list[Sample],
+    launches: list[float],
+    bursts: list[float],
+    direct_bursts: list[float],
+) -> dict[str, Figure]:
+    bare = [made for made, _ in direct]
+    usable = [made + answered for made, answered in direct]
+    peers = {"direct": usable, "one headless-shell each": launches}
+    figures: dict[str, Figure] = {}
+    for name, samples, is_held in (("warm", warm, True), ("cold", cold, False)):
+        opened = [open_ms for open_ms, _ in samples]
+        answered = [open_ms + evaluate_ms for open_ms, evaluate_ms in samples]
+        bar_ms, bar_ratio = (BAR_MS, BAR_RATIO) if is_held else (None, None)
+        for step, ours in (("open", opened), ("first_evaluate", answered)):
+            figures[f"{name}_{step}_p50"] = Figure.median_of(ours, "ms", others=peers, at_most=bar_ms)
+            figures[f"{name}_{step}_p99"] = Figure(
+                ours=percentile(ours, 99),
+                unit="ms",
+                others={peer: percentile(theirs, 99) for peer, theirs in peers.items()},
+            )
+            figures[f"{name}_{step}_to_direct"] = Figure(
+                ours=statistics.median(ours) / statistics.median(usable), unit="ratio", at_most=bar_ratio
+            )
+        figures[f"{name}_open_to_bare_calls"] = Figure(
+            ours=statistics.median(opened) / statistics.median(bare), unit="ratio"
+        )
+    figures["bare_calls_p50"] = Figure.median_of(bare, "ms")
+    figures[f"burst_of_{BURST}_each"] = Figure.median_of(bursts, "ms", others={"direct": direct_bursts})
+    return figures
+
+
+def _acquire(caller: Caller, pool: str, stock: int) -> Sample:
+    """With that many warm contexts in stock."""
+    while caller.stock(pool) < stock:
+        time.sleep(POLL_S)
+    time.sleep(PAUSE_S)
+    began = now_ms()
+    session = caller.open(pool=pool)
+    opened = now_ms()
+    caller.evaluate(session.tab_id)
+    evaluated = now_ms()
+    caller.release(session)
+    return opened - began, evaluated - opened
+
+
+async def _acquire_directly(browser: DirectBrowser) -> Sample:
+    time.sleep(PAUSE_S)
+    began = now_ms()
+    page = await browser.new_page()
+    opened = now_ms()
+    await page.evaluate()
+    evaluated = now_ms()
+    await browser.dispose(page)
+    return opened - began, evaluated - opened
+
+
+async def _launch() -> float:
+    time.sleep(PAUSE_S)
+    began = now_ms()
+    async with launched() as browser:
+        page = await browser.first_page()
+        await page.evaluate()
+        return now_ms() - began
+
+
+def _burst(caller: Caller) -> float:
+    """Milliseconds per session, one after the other without a pause."""
+    time.sleep(BURST_PAUSE_S)
+    sessions: list[Opened] = []
+    began = now_ms()
+    for _ in range(BURST):
+        session = caller.open()
+        caller.evaluate(session.tab_id)
+        sessions.append(session)
+    each_ms = (now_ms() - began) / BURST
+    for session in sessions:
+        caller.release(session)
+    return each_ms
+
+
+async def _burst_directly(browser: DirectBrowser) -> float:
+    time.sleep(BURST_PAUSE_S)
+    pages: list[DirectPage] = []
+    began = now_ms()
+    for _ in range(BURST):
+        page = await browser.new_page()
+        await page.evaluate()
+        pages.append(page)
+    each_ms = (now_ms() - began) / BURST
+    for page in pages:
+        await browser.dispose(page)
+    return each_ms

@@ -1,0 +1,119 @@
+"""Uses a browser that somebody else started, found by its CDP address, as a guest.
+
+Invariants:
+- It is never ended, and nothing in it is closed but what was made or taken over here.
+- What it does to its own debug port is its owner's business: unlike a launched browser, pages may reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+from urllib.parse import urlsplit
+
+import structlog
+
+from ..core.model import Browser, changed
+from .cdp import CdpConnection
+from .driver import ChromiumTab, DrivenBrowser
+from .endpoint import NotCdp, Version, ask_version
+from .port import BrowserGone, CdpFailure, LaunchFailed
+
+log = structlog.get_logger(__name__)
+
+# How long an answer may take when a browser of an earlier life is looked for.
+RETURN_LIMIT_S: Final = 2.0
+# How long tidying up may take at the end.
+LEAVE_LIMIT_S: Final = 2.0
+
+
+class AttachedBrowser(DrivenBrowser):
+    """One live browser that is not ours."""
+
+    def __init__(self, row: Browser, connection: CdpConnection) -> None:
+        super().__init__(row, connection)
+        # The contexts that were made or taken over here.
+        self._contexts: set[str] = set()
+        # Set by the first `stop`; all callers wait for the same one.
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def new_context(self) -> str:
+        context_id = await super().new_context()
+        self._contexts.add(context_id)
+        return context_id
+
+    async def attach_tab(self, target_id: str) -> ChromiumTab:
+        tab = await super().attach_tab(target_id)
+        # A page of an earlier life of ours: its context, if it has one of its own, is ours as well.
+        info = (await self._connection.call("Target.getTargetInfo", {"targetId": target_id}))["targetInfo"]
+        if info["browserContextId"] in await super().context_ids():
+            self._contexts.add(info["browserContextId"])
+        return tab
+
+    async def dispose_context(self, context_id: str) -> None:
+        await super().dispose_context(context_id)
+        self._contexts.discard(context_id)
+
+    async def context_ids(self) -> list[str]:
+        # Not those of other programs, which nobody here may take for forgotten ones of ours.
+        return sorted(self._contexts & set(await super().context_ids()))
+
+    async def stop(self) -> None:
+        """Close what was made here and leave; the browser runs on. Idempotent."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        try:
+            async with asyncio.timeout(LEAVE_LIMIT_S):
+                await asyncio.gather(*(self.dispose_context(context_id) for context_id in list(self._contexts)))
+                await asyncio.gather(*(self.close_tab(target_id) for target_id in list(self._tabs)))
+        except (TimeoutError, BrowserGone, CdpFailure) as error:
+            log.info("an attached browser was left untidy", browser=self.row.id, error=str(error))
+        self._connection.abort("The browser was let go.")
+        await self._connection.close()
+
+
+async def attach(row: Browser, endpoint: str, limit_ms: int) -> AttachedBrowser:
+    """Connect to the browser at that address, or raise `LaunchFailed`."""
+    try:
+        async with asyncio.timeout(limit_ms / 1000):
+            return await _connect(row, await _resolve(endpoint))
+    except (TimeoutError, OSError, NotCdp, BrowserGone, CdpFailure) as error:
+        raise LaunchFailed(
+            f"No browser can be reached at {endpoint}: {str(error) or 'it does not answer'}. Start it with "
+            "--remote-debugging-port, or correct the pool's endpoint."
+        ) from error
+
+
+async def reattach(row: Browser, endpoint: str) -> AttachedBrowser | None:
+    """The browser that an earlier life of this node was attached to, if it still is the one at that address."""
+    connection: AttachedBrowser | None = None
+    try:
+        async with asyncio.timeout(RETURN_LIMIT_S):
+            version = await _resolve(endpoint)
+            if row.endpoint == version.endpoint:
+                connection = await _connect(row, version)
+    except (TimeoutError, OSError, NotCdp, BrowserGone, CdpFailure) as error:
+        log.info("an attached browser does not answer any more", browser=row.id, error=str(error))
+    return connection
+
+
+async def _resolve(endpoint: str) -> Version:
+    """The address of the control socket; the product is learned later where only the socket is named."""
+    address = urlsplit(endpoint)
+    if address.scheme == "ws":
+        return Version(product="", endpoint=endpoint)
+    assert address.hostname is not None, "checked with the configuration"
+    return await ask_version(address.hostname, address.port or 80)
+
+
+async def _connect(row: Browser, version: Version) -> AttachedBrowser:
+    connection = await CdpConnection.connect(version.endpoint)
+    try:
+        product = (await connection.call("Browser.getVersion"))["product"]
+    except BaseException:
+        await connection.close()
+        raise
+    return AttachedBrowser(changed(row, endpoint=version.endpoint, product=product), connection)

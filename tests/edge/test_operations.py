@@ -1,0 +1,78 @@
+"""The operator's routes: what they ask of the broker and what they answer."""
+
+from __future__ import annotations
+
+import httpx
+
+from .fake_broker import FakeBroker
+
+
+async def test_browsers_are_shown_with_everything_an_operator_looks_for(alice: httpx.AsyncClient) -> None:
+    (browser,) = (await alice.get("/browsers")).json()["browsers"]
+    assert browser == {
+        "browserId": "brw_1",
+        "pool": "default",
+        "state": "ready",
+        "pid": 42,
+        "product": "Chromium/1",
+        "sessions": 1,
+        "sessionsServed": 3,
+        "stock": 4,
+        "memoryBytes": 209_715_200,
+        "cpuMs": 1_500,
+        "cpuPercent": 2.5,
+        "processes": 7,
+        "circuit": "closed",
+        "suspect": False,
+        "lastFailure": "",
+        "startedAt": "2025-01-01T00:00:00.000Z",
+    }
+
+
+async def test_restarting_and_draining_a_browser_are_accepted_and_show_it(
+    admin: httpx.AsyncClient, broker: FakeBroker
+) -> None:
+    for verb in ("restart", "drain"):
+        answer = await admin.post(f"/browsers/brw_1/{verb}")
+        assert (answer.status_code, answer.json()["browserId"]) == (202, "brw_1")
+    assert broker.operations.asked == [("restart", "brw_1"), ("drain", "brw_1")]
+
+
+async def test_a_browser_that_does_not_exist_is_not_found(admin: httpx.AsyncClient) -> None:
+    for verb in ("restart", "drain"):
+        answer = await admin.post(f"/browsers/brw_9/{verb}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "browser_not_found")
+
+
+async def test_an_agent_may_neither_restart_nor_drain(alice: httpx.AsyncClient, broker: FakeBroker) -> None:
+    for method, path in (
+        ("POST", "/browsers/brw_1/restart"),
+        ("POST", "/browsers/brw_1/drain"),
+        ("POST", "/drain"),
+        ("DELETE", "/drain"),
+    ):
+        assert (await alice.request(method, path)).json()["code"] == "forbidden"
+    assert broker.operations.asked == []
+    assert not broker.is_draining
+
+
+async def test_a_drain_makes_the_server_unready_until_it_is_taken_back(admin: httpx.AsyncClient) -> None:
+    drained = await admin.post("/drain")
+    assert (drained.status_code, drained.json()) == (200, {"draining": True, "sessions": 0})
+    unready = await admin.get("/ready")
+    assert (unready.status_code, unready.json()["code"]) == (503, "draining")
+    assert unready.headers["retry-after"]
+    resumed = await admin.delete("/drain")
+    assert (resumed.status_code, resumed.json()) == (200, {"draining": False, "sessions": 0})
+    assert (await admin.get("/ready")).status_code == 200
+
+
+async def test_stats_are_told_by_pool(alice: httpx.AsyncClient) -> None:
+    assert (await alice.get("/stats")).json() == {
+        "node": "nod_test",
+        "draining": False,
+        "sessions": 1,
+        "pools": {
+            "default": {"active": 1, "waiting": 2, "capacity": 100, "freeSeats": 24, "stock": 4, "browsers": 1},
+        },
+    }

@@ -1,0 +1,116 @@
+"""The three isolations and the attached browser, as sessions see them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tabherd.browsers import debug_port
+from tabherd.browsers.find import find_browser
+
+from .conftest import act, is_alive, open_session, with_settings
+
+pytestmark = [pytest.mark.server, pytest.mark.browser]
+
+COOKIE = "document.cookie = 'who=ada; max-age=999'; document.cookie"
+
+
+def test_a_browser_per_session_ends_with_it(tmp_path: Path) -> None:
+    settings = {"POOLS__DEFAULT__ISOLATION": "browser", "POOLS__DEFAULT__SESSIONS_PER_BROWSER": "1"}
+    with with_settings(tmp_path / "state", settings) as server, server.client() as admin:
+        first, second = open_session(admin, agentId="ada"), open_session(admin, agentId="bob")
+        used = [b for b in admin.get("/browsers").json()["browsers"] if b["sessions"]]
+        assert sorted(browser["sessions"] for browser in used) == [1, 1]
+        processes = [psutil.Process(browser["pid"]) for browser in used]
+        for session in (first, second):
+            admin.delete(f"/sessions/{session['sessionId']}")
+        while any(is_alive(process) for process in processes):
+            time.sleep(0.02)
+
+
+def test_a_shared_profile_shares_cookies_and_closes_only_the_tabs_of_the_session(tmp_path: Path, site: str) -> None:
+    with (
+        with_settings(tmp_path / "state", {"POOLS__DEFAULT__ISOLATION": "shared"}) as server,
+        server.client() as admin,
+    ):
+        mine, other = open_session(admin, agentId="ada", url=site), open_session(admin, agentId="bob", url=site)
+        assert act(admin, mine["tabs"][0]["tabId"], "evaluate", expression=COOKIE).json()["result"] == "who=ada"
+        assert admin.delete(f"/sessions/{mine['sessionId']}").status_code == 204
+        seen = act(admin, other["tabs"][0]["tabId"], "evaluate", expression="document.cookie")
+        assert seen.json()["result"] == "who=ada"
+
+
+def test_a_shared_pool_refuses_at_once_unless_told_to_wait(tmp_path: Path) -> None:
+    settings = {"POOLS__DEFAULT__ISOLATION": "shared", "POOLS__DEFAULT__MAX_ACTIVE": "1"}
+    with with_settings(tmp_path / "state", settings) as server, server.client() as admin:
+        open_session(admin, agentId="ada")
+        refused = admin.post("/sessions", json={"agentId": "bob"})
+        assert (refused.status_code, refused.json()["details"]["reason"]) == (429, "pool_cap")
+
+
+def test_an_attached_browser_is_used_but_never_ended_and_keeps_its_own_pages(tmp_path: Path) -> None:
+    with foreign_browser(tmp_path / "foreign") as (process, port):
+        settings = {"POOLS__DEFAULT__SOURCE": "attach", "POOLS__DEFAULT__ENDPOINT": f"http://127.0.0.1:{port}"}
+        before = pages(port)
+        with with_settings(tmp_path / "state", settings) as server, server.client() as admin:
+            session = open_session(admin, agentId="ada", url="data:text/html,ours")
+            assert act(admin, session["tabs"][0]["tabId"], "text").json()["result"] == "ours"
+            assert len(pages(port)) > len(before)
+        assert is_alive(psutil.Process(process.pid))
+        assert pages(port) == before
+
+
+def test_an_attached_browser_that_comes_back_is_used_again(tmp_path: Path) -> None:
+    with foreign_browser(tmp_path / "one") as (process, port):
+        settings = {"POOLS__DEFAULT__SOURCE": "attach", "POOLS__DEFAULT__ENDPOINT": f"http://127.0.0.1:{port}"}
+        with with_settings(tmp_path / "state", settings) as server, server.client() as admin:
+            session = open_session(admin, agentId="ada")
+            process.kill()
+            process.wait()
+            refused = admin.post("/sessions", json={"agentId": "ada", "waitMs": 0})
+            assert refused.json()["code"] in ("no_browser", "browser_crashed")
+            with foreign_browser(tmp_path / "two", port):
+                assert open_session(admin, agentId="ada", waitMs=60_000)["state"] == "active"
+                assert admin.get(f"/sessions/{session['sessionId']}").json()["state"] == "lost"
+
+
+@contextmanager
+def foreign_browser(profile: Path, port: int | None = None) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A browser that somebody else started, with one page of theirs."""
+    port = debug_port.reserve([]) if port is None else port
+    command = [str(find_browser().path), "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
+    command += [f"--user-data-dir={profile}", f"--remote-debugging-port={port}", "data:text/html,theirs"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not _answers(port):
+            assert process.poll() is None
+            time.sleep(0.02)
+        yield process, port
+    finally:
+        children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        process.kill()
+        process.wait()
+        for child in children:
+            if child.is_running():
+                child.kill()
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/version", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def pages(port: int) -> list[str]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=5) as answer:
+        return sorted(page["url"] for page in json.load(answer) if page["type"] == "page")

@@ -1,0 +1,164 @@
+"""What an operator can do to a running server, seen from outside, with real browsers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from tests.cli.running import call
+
+from .conftest import Server, act, is_alive, open_session, with_settings
+
+pytestmark = [pytest.mark.server, pytest.mark.browser]
+
+
+def ready_browser(client: httpx.Client) -> dict[str, Any]:
+    return next(b for b in client.get("/browsers").json()["browsers"] if b["state"] == "ready")
+
+
+@contextmanager
+def events_of(server: Server, types: str) -> Iterator[Iterator[dict[str, Any]]]:
+    """Events of those types, from now on."""
+    with server.client() as listener, listener.stream("GET", "/events", params={"types": types}) as stream:
+        yield (json.loads(line.removeprefix("data:")) for line in stream.iter_lines() if line.startswith("data:"))
+
+
+def test_a_restarted_browser_loses_its_sessions_with_a_typed_event_and_the_pool_serves_on(own_server: Server) -> None:
+    with own_server.client() as admin, events_of(own_server, "session_lost,browser.*") as events:
+        session = open_session(admin, agentId="ada")
+        old = ready_browser(admin)
+        process = psutil.Process(old["pid"])
+        answer = admin.post(f"/browsers/{old['browserId']}/restart")
+        assert (answer.status_code, answer.json()["sessions"]) == (202, 1)
+        told = [next(events) for _ in range(3)]
+        by_type = {event["type"]: event for event in told}
+        assert by_type["browser.stopped"]["reason"] == "restarted"
+        assert by_type["browser.stopped"]["browserId"] == old["browserId"]
+        lost = by_type["session_lost"]
+        assert (lost["sessionId"], lost["agentId"], lost["reason"]) == (
+            session["sessionId"],
+            "ada",
+            "browser_restarted",
+        )
+        assert by_type["browser.ready"]["browserId"] != old["browserId"]
+        late = act(admin, session["tabs"][0]["tabId"], "text")
+        assert (late.status_code, late.json()["details"]["reason"]) == (409, "browser_restarted")
+        fresh = open_session(admin, agentId="ada")
+        assert act(admin, fresh["tabs"][0]["tabId"], "evaluate", expression="1").json()["result"] == 1
+        assert not is_alive(process)
+        assert "tabherd_browser_crashes_total 0.0" in admin.get("/metrics").text
+
+
+def test_a_command_that_runs_in_a_restarted_browser_ends_at_once_with_an_unknown_outcome(own_server: Server) -> None:
+    with own_server.client() as admin, ThreadPoolExecutor(1) as callers:
+        tab_id = open_session(admin, agentId="ada")["tabs"][0]["tabId"]
+        patient = {"waitPolicy": "wait_with_timeout", "timeoutMs": 600_000}
+        running = callers.submit(act, admin, tab_id, "evaluate", expression="new Promise(() => {})", **patient)
+        while act(admin, tab_id, "evaluate", expression="1").status_code == 200:
+            pass
+        admin.post(f"/browsers/{ready_browser(admin)['browserId']}/restart")
+        answer = running.result(timeout=30)
+        assert (answer.status_code, answer.json()["code"]) == (502, "outcome_unknown")
+
+
+def test_a_drained_browser_serves_its_session_to_the_end_while_new_ones_go_to_its_replacement(
+    own_server: Server,
+) -> None:
+    with own_server.client() as admin, events_of(own_server, "browser.*") as events:
+        session = open_session(admin, agentId="ada")
+        old = ready_browser(admin)
+        process = psutil.Process(old["pid"])
+        assert admin.post(f"/browsers/{old['browserId']}/drain").status_code == 202
+        assert next(events)["type"] == "browser.draining"
+        assert next(events)["type"] == "browser.ready"
+        open_session(admin, agentId="bob")
+        shown = {b["browserId"]: b for b in admin.get("/browsers").json()["browsers"]}
+        assert (shown[old["browserId"]]["state"], shown[old["browserId"]]["sessions"]) == ("draining", 1)
+        assert act(admin, session["tabs"][0]["tabId"], "evaluate", expression="2").json()["result"] == 2
+        assert admin.delete(f"/sessions/{session['sessionId']}").status_code == 204
+        ended = next(events)
+        assert (ended["type"], ended["reason"], ended["browserId"]) == ("browser.stopped", "drained", old["browserId"])
+        process.wait(30)
+        assert not is_alive(process)
+
+
+def test_a_drained_node_refuses_sessions_serves_those_it_has_and_can_be_resumed(own_server: Server) -> None:
+    with own_server.client() as admin:
+        session = open_session(admin, agentId="ada")
+        assert admin.post("/drain").json() == {"draining": True, "sessions": 1}
+        refused = admin.post("/sessions", json={"agentId": "bob"})
+        assert (refused.status_code, refused.json()["code"]) == (503, "draining")
+        assert refused.headers["retry-after"]
+        assert admin.get("/ready").status_code == 503
+        assert act(admin, session["tabs"][0]["tabId"], "evaluate", expression="3").json()["result"] == 3
+        assert admin.delete("/drain").json() == {"draining": False, "sessions": 1}
+        assert admin.get("/ready").status_code == 200
+        open_session(admin, agentId="bob")
+
+
+def test_who_waits_for_a_session_hears_of_the_drain_at_once(tmp_path: Path) -> None:
+    with with_settings(tmp_path / "state", {"POOLS__DEFAULT__MAX_ACTIVE": "1"}) as server, server.client() as admin:
+        open_session(admin, agentId="ada")
+        with ThreadPoolExecutor(1) as callers:
+            waiting = callers.submit(admin.post, "/sessions", json={"agentId": "bob", "waitMs": 120_000})
+            while not admin.get("/stats").json()["pools"]["default"]["waiting"]:
+                pass
+            admin.post("/drain")
+            answer = waiting.result(timeout=60)
+        assert (answer.status_code, answer.json()["code"]) == (503, "draining")
+
+
+def test_a_drained_server_can_be_stopped_from_another_shell(own_server: Server) -> None:
+    broker = psutil.Process(own_server.record["pid"])
+    drained = call(own_server.state, "drain")
+    assert drained.stdout == "Draining: no new session is admitted; open sessions: 0.\n"
+    assert json.loads(call(own_server.state, "status", "--json").stdout)["draining"] is True
+    assert call(own_server.state, "down").returncode == 0
+    assert not is_alive(broker)
+    assert own_server.browsers() == []
+
+
+def test_a_drain_ends_with_the_life_of_the_server(own_server: Server) -> None:
+    call(own_server.state, "drain")
+    call(own_server.state, "down")
+    assert call(own_server.state, "up", "--detach").returncode == 0
+    with own_server.client() as admin:
+        open_session(admin, agentId="ada")
+
+
+def test_status_shows_pools_and_browsers_with_what_they_cost(own_server: Server) -> None:
+    with own_server.client() as admin:
+        open_session(admin, agentId="ada")
+        # The first measurement comes a little after the start.
+        while ready_browser(admin)["memoryBytes"] is None:
+            threading.Event().wait(0.05)
+        browser = ready_browser(admin)
+    assert browser["memoryBytes"] > 10 << 20
+    assert browser["cpuMs"] > 0
+    assert browser["processes"] > 1
+    told = json.loads(call(own_server.state, "status", "--json").stdout)
+    assert told["pools"]["default"]["active"] == 1
+    assert told["browsers"][0]["memoryBytes"] > 0
+    shown = call(own_server.state, "status").stdout
+    assert "Active sessions: 1 (ada 1)." in shown
+    assert browser["browserId"] in shown
+    assert " MB" in shown
+    assert " %" in shown
+
+
+def test_the_pool_size_of_the_command_line_is_how_many_browsers_there_are(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert call(state, "up", "--detach", "--pool-size", "2").returncode == 0
+    try:
+        with Server(state).client() as admin:
+            assert [b["state"] for b in admin.get("/browsers").json()["browsers"]] == ["ready", "ready"]
+    finally:
+        call(state, "down")
