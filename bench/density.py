@@ -1,8 +1,11 @@
 """`density`: what an idle isolated session weighs, beside a browser of its own for each; and how many fit.
 
 Every session has the same small page loaded. Weight is the proportional set size of the browser with all its
-processes, divided by the sessions in it. One kind is alive at a time: processes of the same build share its code, and
-a neighbour would make each other's share look smaller. Several of each peer run together for the same reason.
+processes, divided by the sessions in it. The limit is as many contexts in one browser without a broker.
+
+One kind is alive at a time: processes of the same build share its code, and a neighbour would make each other's share
+look smaller. Several of each peer run together, as they would in earnest; the more of them, the less of the code each
+has to bear, so the weight without mapped files, which does not depend on how many there are, is shown as well.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import uvloop
 from bench import Figure, percentile
 from bench.rig.caller import Caller, Opened, now_ms
 from bench.rig.direct import FULL, HEADLESS_SHELL, launched
-from bench.rig.memory import pss_mb, tree_pss_mb
+from bench.rig.memory import Weight, strangers, weight, weight_of_trees
 from bench.rig.server import running
 from bench.rig.site import small_page
 
@@ -27,9 +30,15 @@ SHELLS: Final = 5
 FULLS: Final = 3
 # Until a page that has loaded has become quiet.
 SETTLE_S: Final = 4.0
+# How long the browsers of others, such as of a test that runs, are waited for.
+STRANGERS_LIMIT_S: Final = 60.0
+POLL_S: Final = 0.05
 # Ours per session, of one browser of that kind per session.
 BAR_SHELL: Final = 1 / 4
 BAR_FULL: Final = 1 / 12
+
+_ONE_SHELL: Final = f"one headless-shell each, of {SHELLS}"
+_ONE_FULL: Final = f"one full Chromium each, of {FULLS}"
 
 CROWD: Final = 500
 CROWD_PER_BROWSER: Final = 50
@@ -41,22 +50,26 @@ IDLE_TTL_S: Final = 3_600
 
 def run() -> dict[str, Figure]:
     with small_page() as url:
-        ours = {count: _browser_mb(url, count) for count in PER_BROWSER}
-        shell_mb = uvloop.run(_own_browser_mb(url, HEADLESS_SHELL, SHELLS))
-        full_mb = uvloop.run(_own_browser_mb(url, FULL, FULLS))
-    others = {"one headless-shell each": shell_mb, "one full Chromium each": full_mb}
+        ours = {count: _session_weight(url, count) for count in PER_BROWSER}
+        limit = {count: uvloop.run(_context_weight(url, count)) for count in PER_BROWSER}
+        shell = uvloop.run(_own_browser_weight(url, HEADLESS_SHELL, SHELLS))
+        full = uvloop.run(_own_browser_weight(url, FULL, FULLS))
     figures: dict[str, Figure] = {}
-    for count, each_mb in ours.items():
-        figures[f"session_pss_at_{count}"] = Figure(ours=each_mb, unit="MB", others=others)
-    for count, each_mb in ours.items():
-        # The bars are set for the smaller browser, which has more of its own weight to share out.
+    for count, each in ours.items():
+        peers = {"direct contexts": limit[count], _ONE_SHELL: shell, _ONE_FULL: full}
+        figures[f"session_pss_at_{count}"] = Figure(
+            ours=each.pss_mb, unit="MB", others={name: theirs.pss_mb for name, theirs in peers.items()}
+        )
+        figures[f"session_pss_without_files_at_{count}"] = Figure(
+            ours=each.own_mb, unit="MB", others={name: theirs.own_mb for name, theirs in peers.items()}
+        )
+        # The bars are set for the smaller browser, which has fewer to share its own weight.
         is_held = count == PER_BROWSER[0]
-        figures[f"to_headless_shell_at_{count}"] = Figure(
-            ours=each_mb / shell_mb, unit="ratio", at_most=BAR_SHELL if is_held else None
-        )
-        figures[f"to_full_chromium_at_{count}"] = Figure(
-            ours=each_mb / full_mb, unit="ratio", at_most=BAR_FULL if is_held else None
-        )
+        for name, peer, bar in (("headless_shell", shell, BAR_SHELL), ("full_chromium", full, BAR_FULL)):
+            figures[f"to_{name}_at_{count}"] = Figure(
+                ours=each.pss_mb / peer.pss_mb, unit="ratio", at_most=bar if is_held else None
+            )
+            figures[f"to_{name}_without_files_at_{count}"] = Figure(ours=each.own_mb / peer.own_mb, unit="ratio")
     return figures
 
 
@@ -76,8 +89,8 @@ def run_long() -> dict[str, Figure]:
         opened_s = (now_ms() - began) / 1000
         time.sleep(SETTLE_S)
         answers_ms = [_asked_ms(callers[0], session) for session in sessions]
-        browsers_mb = sum(tree_pss_mb(pid) for pid in callers[0].browser_pids())
-        broker_mb = pss_mb(server.pid)
+        browsers_mb = weight_of_trees(callers[0].browser_pids()).pss_mb
+        broker_mb = weight(server.pid).pss_mb
     return {
         f"live_of_{CROWD}": Figure(ours=len(answers_ms), unit="sessions", at_least=CROWD),
         f"open_{CROWD}": Figure(ours=opened_s, unit="s"),
@@ -89,8 +102,8 @@ def run_long() -> dict[str, Figure]:
     }
 
 
-def _browser_mb(url: str, count: int) -> float:
-    """Per session, in one browser of a server that is full."""
+def _session_weight(url: str, count: int) -> Weight:
+    """Of one session, in the one browser of a server that is full."""
     settings = {
         "pools__default__browsers_max": 1,
         "pools__default__sessions_per_browser": count,
@@ -98,20 +111,37 @@ def _browser_mb(url: str, count: int) -> float:
     }
     with running(**settings) as server, server.caller() as caller:
         _open([caller], count, url)
-        time.sleep(SETTLE_S)
-        (pid,) = caller.browser_pids()
-        return tree_pss_mb(pid) / count
+        return _settled(caller.browser_pids()) / count
 
 
-async def _own_browser_mb(url: str, kind: str, count: int) -> float:
-    """Per session, with a browser for each."""
+async def _context_weight(url: str, count: int) -> Weight:
+    """Of one context, in a browser with so many."""
+    async with launched() as browser:
+        for _ in range(count):
+            page = await browser.new_page()
+            await page.load(url)
+        return _settled([browser.pid]) / count
+
+
+async def _own_browser_weight(url: str, kind: str, count: int) -> Weight:
+    """Of one session, with a browser for each."""
     async with AsyncExitStack() as stack:
         browsers = [await stack.enter_async_context(launched(kind)) for _ in range(count)]
         for browser in browsers:
             page = await browser.first_page()
             await page.load(url)
-        time.sleep(SETTLE_S)
-        return sum(tree_pss_mb(browser.pid) for browser in browsers) / count
+        return _settled([browser.pid for browser in browsers]) / count
+
+
+def _settled(pids: list[int]) -> Weight:
+    """What these browsers weigh when they are quiet, and nobody else's take a part of it."""
+    time.sleep(SETTLE_S)
+    limit = time.monotonic() + STRANGERS_LIMIT_S
+    while strangers(pids):
+        if time.monotonic() > limit:
+            raise RuntimeError("Other browsers of the same build run on this machine: end them, or nothing is known.")
+        time.sleep(POLL_S)
+    return weight_of_trees(pids)
 
 
 def _open(callers: list[Caller], count: int, url: str) -> list[Opened]:

@@ -135,27 +135,14 @@ async def _tabherd(port: int) -> Any:
     from tabherd.store.memory import MemoryStore
 
     class Verbs:
-        """The one verb that is measured."""
+        """The one verb that is measured: it has nothing to tell, so that what is measured is the way to it and back."""
 
         def __init__(self) -> None:
             self.credentials = Credentials(MemoryStore())
+            self.operations = self
 
         def browsers(self, caller: Any) -> wire.BrowserPage:
-            browser = wire.BrowserView(
-                browser_id="brw_1",
-                pool="default",
-                state="ready",
-                pid=1,
-                product="Chrome/0",
-                sessions=3,
-                sessions_served=40,
-                stock=4,
-                circuit="closed",
-                suspect=False,
-                last_failure="",
-                started_at="2025-01-01T00:00:00.000Z",
-            )
-            return wire.BrowserPage(browsers=[browser])
+            return wire.BrowserPage(browsers=[])
 
     logs.configure("json", "info")
     verbs = Verbs()
