@@ -86,7 +86,8 @@ class DrivenBrowser:
         target_id: str = made["targetId"]
         try:
             tab = await self._attach(target_id)
-            await tab.prepare()
+            # The first script in a page takes twice as long as the next: whoever gets the page need not wait for it.
+            await asyncio.gather(tab.prepare(), tab.call("Runtime.evaluate", {"expression": "0"}))
         except BaseException:
             # Also when the caller left: nobody else knows of this page.
             self._connection.post("Target.closeTarget", {"targetId": target_id})
