@@ -22,7 +22,7 @@ from .conftest import Server, act, is_alive, open_session, with_settings
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 # How long the killer goes on; the soak goes on for a minute.
-KILLING_S = float(os.environ.get("TABHERD_TEST_KILLING_S", "12"))
+KILLING_S = float(os.environ.get("KILLING_S", "12"))
 
 
 def browser_pids(client: httpx.Client) -> list[int]:
