@@ -30,8 +30,8 @@ class TabherdError(Exception):
 
     # The machine-readable name; empty on the branches, which are never raised.
     code: ClassVar[str] = ""
-    # The HTTP status that carries it.
-    status: ClassVar[int] = 500
+    # The HTTP status that carries it; an instance may have another than its class.
+    status: int = 500
     # Whether trying the same request again may succeed.
     retryable_by_default: ClassVar[bool] = False
     # The legitimate next step, in words, unless the raiser knows a better one.

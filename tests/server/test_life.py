@@ -28,6 +28,23 @@ def test_stopping_leaves_no_process_no_profile_and_no_open_session(own_server: S
     assert not (own_server.state / "server.json").exists()
 
 
+def test_down_also_ends_the_browsers_of_a_server_that_was_killed(own_server: Server) -> None:
+    with own_server.client() as admin:
+        session = open_session(admin, agentId="ada")
+    orphans = own_server.browsers()
+    broker = psutil.Process(own_server.record["pid"])
+    broker.kill()
+    broker.wait()
+    assert any(is_alive(orphan) for orphan in orphans)
+    said = call(own_server.state, "down")
+    assert (said.returncode, "Ended 1 browser" in said.stdout) == (0, True)
+    assert not any(is_alive(orphan) for orphan in orphans)
+    assert own_server.profiles() == []
+    assert call(own_server.state, "up", "--detach").returncode == 0
+    with own_server.client() as admin:
+        assert admin.get(f"/sessions/{session['sessionId']}").json()["state"] == "lost"
+
+
 def test_a_command_that_runs_when_the_browser_dies_hears_so_at_once(own_server: Server) -> None:
     with own_server.client() as admin, ThreadPoolExecutor(1) as callers:
         tab_id = open_session(admin, agentId="ada")["tabs"][0]["tabId"]

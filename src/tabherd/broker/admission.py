@@ -135,7 +135,7 @@ class Admission:
             return self._queue.enter(session_id, agent_id, key, retry_after_ms=self._retry_after_ms(len(self._queue)))
         except QueueFull as error:
             # For tasks a full queue is 429; a caller of a session hears that the service is not available.
-            error.status = 503  # type: ignore[misc]
+            error.status = 503
             raise
 
     def _count(self, claim: Claim) -> Claim:

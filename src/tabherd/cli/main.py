@@ -114,7 +114,11 @@ def down(config: ConfigPath = None, as_json: Json = False) -> None:
 
     with speaking(as_json) as voice:
         pid = serve.stop(state_dir(), load(config).server.drain_s)
-        voice.answer({"stopped": pid}, "No server is running." if pid is None else f"Stopped (pid {pid}).")
+        leftovers = serve.end_leftovers(state_dir()) if pid is None else 0
+        said = "No server is running." if pid is None else f"Stopped (pid {pid})."
+        if leftovers:
+            said += f" Ended {leftovers} browser(s) that a killed server had left."
+        voice.answer({"stopped": pid, "leftovers": leftovers}, said)
 
 
 @app.command()

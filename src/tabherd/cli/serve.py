@@ -135,6 +135,13 @@ def stop(state: Path, drain_s: int) -> int | None:
     )
 
 
+def end_leftovers(state: Path) -> int:
+    """End the browsers of a server that was killed; how many there were."""
+    from ..edge.leftovers import end_leftovers as end
+
+    return end(state)
+
+
 def welcome(record: ServerRecord, state: Path) -> str:
     """What a person needs next: where to look, what to paste, three lines that work."""
     token = read_admin_token(state)

@@ -38,12 +38,11 @@ from ..metrics import Metrics
 from ..store.base import Put, Store
 from ..store.open import open_store
 from .http import create_app
-from .state import ServerInfo, StateDir, owned
+from .state import PROFILES_DIR, ServerInfo, StateDir, owned
 
 log = logs.get_logger("server")
 
 STORE_FILE: Final = "tabherd.db"
-PROFILES_DIR: Final = "profiles"
 # Which tabs have a command at work.
 MARKS_FILE: Final = "running.marks"
 # How long a thread may keep the interpreter: the store's writer must not wait for a busy event loop.

@@ -26,6 +26,8 @@ from ..errors import InvalidRequest, StateDirInUse
 LOCK_FILE: Final = "lock"
 NODE_FILE: Final = "node.json"
 SERVER_FILE: Final = "server.json"
+# One directory for each browser that was launched.
+PROFILES_DIR: Final = "profiles"
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
