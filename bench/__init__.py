@@ -1,8 +1,8 @@
 """Benchmarks: each module here is one, measures ours beside its limit and peers in one run, and returns figures.
 
 A benchmark is a module with `run() -> dict[str, Figure]` and, where a part of it takes minutes, `run_long()` of the
-same kind, which `--quick` leaves out; `python -m bench NAME` prints it as a table. Every figure is comparable only with
-those of the same run. What several of them need is in `bench.rig`.
+same kind, which `--quick` leaves out, or replaces by `run_short()` where there is one; `python -m bench NAME` prints it
+as a table. Every figure is comparable only with those of the same run. What several of them need is in `bench.rig`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def main() -> int:
     known = sorted(m.name for m in pkgutil.iter_modules(bench.__path__) if not m.ispkg and not m.name.startswith("_"))
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(known)}")
-    parser.add_argument("--quick", action="store_true", help="leave out what takes minutes")
+    parser.add_argument("--quick", action="store_true", help="leave out, or make shorter, what takes minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--docs", action="store_true", help=f"also write them into {PAGE.name}")
     chosen = parser.parse_args()
@@ -55,9 +55,8 @@ def main() -> int:
 def _run(name: str, *, is_quick: bool) -> dict[str, Figure]:
     module = importlib.import_module(f"bench.{name}")
     figures: dict[str, Figure] = module.run()
-    if not is_quick and hasattr(module, "run_long"):
-        figures |= module.run_long()
-    return figures
+    more = getattr(module, "run_short" if is_quick else "run_long", None)
+    return figures | more() if more is not None else figures
 
 
 def _table(name: str, figures: dict[str, Figure]) -> Table:

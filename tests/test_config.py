@@ -8,7 +8,8 @@ import pytest
 
 from tabherd import config
 from tabherd.browsers.debug_port import RESTRICTED_PORTS
-from tabherd.config import Config, is_loopback, load, parse, state_dir
+from tabherd.config import Config, Pool, is_loopback, load, parse, state_dir
+from tabherd.core.lease import LeaseTimes
 from tabherd.errors import InvalidRequest, UnknownField
 
 
@@ -76,7 +77,19 @@ def test_an_unknown_key_is_refused_with_the_nearest(raw: dict[str, object], fiel
         ({"auth": {"rate_per_s": 10, "rate_burst": 5}}, "auth.rate_burst"),
         ({"gate": {"timeout_ms": 10, "timeout_floor_ms": 20}}, "gate.timeout_floor_ms"),
         ({"store": "mysql://x"}, "store"),
+        ({"pools": 3}, "pools"),
+        ({"tiers": "pro"}, "tiers"),
         ({"pools": {"default": {"max_active": 2, "max_active_per_agent": 3}}}, "pools.default.max_active"),
+        ({"pools": {"s": {"isolation": "shared", "max_active_per_key": 17}}}, "pools.s.max_active"),
+        ({"pools": {"s": {"max_pooled": 0}}}, "pools"),
+        ({"pools": {"s": {"max_pooled": 3, "max_pooled_per_key": 4}}}, "pools.s.max_pooled_per_key"),
+        ({"pools": {"s": {"max_active": 9, "max_tabs": 8}}}, "pools.s.max_tabs"),
+        ({"pools": {"s": {"isolation": "shared", "max_active": 9, "max_tabs": 8}}}, "pools.s.max_tabs"),
+        ({"pools": {"s": {"heartbeat_s": 60, "stale_after_s": 119}}}, "pools.s.stale_after_s"),
+        ({"pools": {"s": {"heartbeat_s": 91}}}, "pools.s.stale_after_s"),
+        ({"pools": {"s": {"disconnect_grace_s": -1}}}, "pools"),
+        ({"pools": {"s": {"owner_dead_grace_ms": -1}}}, "pools"),
+        ({"pools": {"s": {"deadline_grace_s": -1}}}, "pools"),
         ({"server": {"host": "0.0.0.0"}, "auth": {"enabled": False}}, "auth.enabled"),
         ({"pools": {"default": {"browsers_min": 5}}}, "pools.default.browsers_min"),
         ({"pools": {"default": {"acquire_wait_ms": 120_001}}}, "pools"),
@@ -168,6 +181,76 @@ def test_what_follows_from_a_pools_other_settings_need_not_be_said() -> None:
 def test_a_caller_of_a_shared_pool_does_not_wait_unless_told_to() -> None:
     pools = parse({"pools": {"s": {"isolation": "shared"}, "t": {"isolation": "shared", "acquire_wait_ms": 7}}}).pools
     assert [pools[name].wait_ms for name in ("default", "s", "t")] == [30_000, 0, 7]
+
+
+def pool_of(**settings: object) -> Pool:
+    return parse({"pools": {"p": settings}}).pools["p"]
+
+
+def caps_of(pool: Pool) -> tuple[int, ...]:
+    """Active, active per key, pooled, pooled per key, tabs; browsers, sessions in each."""
+    return (
+        *(pool.max_active, pool.max_active_per_key, pool.max_pooled, pool.max_pooled_per_key, pool.tabs_max),
+        *(pool.browsers_max, pool.sessions_per_browser),
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "caps"),
+    [
+        ({}, (0, 0, 14, 5, 0, 4, 25)),
+        ({"isolation": "browser"}, (0, 0, 14, 5, 0, 4, 1)),
+        ({"isolation": "shared"}, (16, 5, 14, 5, 20, 1, 25)),
+    ],
+    ids=["context", "browser", "shared"],
+)
+def test_a_pool_that_names_no_caps_has_those_of_its_isolation(
+    settings: dict[str, object], caps: tuple[int, ...]
+) -> None:
+    assert caps_of(pool_of(**settings)) == caps
+
+
+@pytest.mark.parametrize(
+    ("said", "caps"),
+    [
+        # Caps that were not named stay within those that were.
+        ({"max_active": 3}, (3, 3, 14, 5, 20, 1, 25)),
+        ({"max_active": 30}, (30, 5, 14, 5, 30, 1, 30)),
+        ({"max_tabs": 8}, (8, 5, 14, 5, 8, 1, 25)),
+        ({"max_pooled": 2}, (16, 5, 2, 2, 20, 1, 25)),
+        # Zero is an answer, too.
+        ({"max_active": 0, "max_active_per_key": 0}, (0, 0, 14, 5, 20, 1, 25)),
+        ({"max_tabs": 0}, (16, 5, 14, 5, 0, 1, 25)),
+        # As the environment spells them.
+        ({"max_active": "30", "max_tabs": "40"}, (30, 5, 14, 5, 40, 1, 40)),
+        ({"max_tabs": 5_000}, (16, 5, 14, 5, 5_000, 1, 1_000)),
+        ({"browsers_max": 2, "sessions_per_browser": 3}, (16, 5, 14, 5, 20, 2, 3)),
+    ],
+)
+def test_the_caps_that_a_shared_pool_does_not_name_fit_those_it_names(
+    said: dict[str, object], caps: tuple[int, ...]
+) -> None:
+    assert caps_of(pool_of(isolation="shared", **said)) == caps
+
+
+def test_the_lease_times_are_the_ones_that_leases_have_by_themselves() -> None:
+    pool, times = pool_of(), LeaseTimes()
+    assert (
+        LeaseTimes(
+            heartbeat_ms=pool.heartbeat_s * 1_000,
+            stale_after_ms=pool.stale_after_s * 1_000,
+            idle_ttl_ms=pool.idle_ttl_s * 1_000,
+            disconnect_grace_ms=pool.disconnect_grace_s * 1_000,
+            owner_dead_grace_ms=pool.owner_dead_grace_ms,
+            deadline_grace_ms=pool.deadline_grace_s * 1_000,
+            pooled_ttl_ms=pool.pooled_ttl_s * 1_000,
+        )
+        == times
+    )
+
+
+def test_two_beats_are_enough_for_a_heartbeat_to_be_stale() -> None:
+    assert pool_of(heartbeat_s=5, stale_after_s=10).stale_after_s == 10
 
 
 def test_attached_browsers_need_no_debug_port_of_ours() -> None:

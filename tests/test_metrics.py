@@ -18,6 +18,7 @@ PUBLISHED = {
     "tabherd_browser_crashes",
     "tabherd_commands",
     "tabherd_command_seconds",
+    "tabherd_gate_hold_seconds",
     "tabherd_gate_wait_seconds",
     "tabherd_gate_depth",
     "tabherd_lease_reaped",

@@ -1,7 +1,8 @@
 """Writes the reference pages under docs/reference/ from the code they describe; `--check` only says which are stale.
 
 Each page has one source: the error catalogue, the configuration structs, the lifecycle tables, the table of event
-types, the route table, the command line. What can be derived is never written twice.
+types, the route table, the structs of the control channel, the command line. What can be derived is never written
+twice.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from reference import cli, configuration, errors, events, http, lifecycles
+from reference import cli, configuration, control, errors, events, http, lifecycles
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -20,6 +21,7 @@ NOTICE = "<!-- Written by tools/docs.py from the code; change the code and run '
 PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "cli": cli.write,
     "configuration": configuration.write,
+    "control-channel": control.write,
     "errors": errors.write,
     "events": events.write,
     "http": http.write,

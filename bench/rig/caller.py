@@ -1,10 +1,12 @@
 """A caller of the server: one keep-alive HTTP/1.1 connection with as little as possible in the way.
 
-What a client library costs is not what is measured, so requests are bytes on a socket here.
+What a client library costs is not what is measured, so requests are bytes on a socket here. `Caller` blocks; a `Line`
+is the same for those who are many.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import time
@@ -40,30 +42,23 @@ class Caller:
     """One connection. Use it in `with`."""
 
     def __init__(self, url: str, token: str) -> None:
-        where = urlsplit(url)
-        assert where.hostname is not None
-        assert where.port is not None
-        self._head = f"Host: {where.netloc}\r\nAuthorization: Bearer {token}\r\n"
-        self._socket = socket.create_connection((where.hostname, where.port), timeout=ANSWER_LIMIT_S)
+        self._head = _head(url, token)
+        self._socket = socket.create_connection(_address(url), timeout=ANSWER_LIMIT_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         """The decoded answer, None for an empty one; raises `Refused`."""
-        content = b"" if body is None else msgspec.json.encode(body)
-        head = f"{method} {path} HTTP/1.1\r\n{self._head}Content-Length: {len(content)}\r\n"
-        head += "Content-Type: application/json\r\n\r\n" if content else "\r\n"
-        self._socket.sendall(head.encode("ascii") + content)
-        status, answer = self._receive()
-        decoded = msgspec.json.decode(answer) if answer else None
-        if status >= 400:
-            raise Refused(status, decoded or {})
-        return decoded
+        self._socket.sendall(_request(method, path, self._head, body))
+        return _decoded(*self._receive())
 
     def open(self, **body: Any) -> Opened:
         """Lease a session."""
@@ -72,13 +67,17 @@ class Caller:
 
     def evaluate(self, tab_id: str, expression: str = "1 + 1") -> Any:
         """The value of an expression in the page; raises `Refused`, also when the page did not answer it."""
-        done = self.call("POST", f"/tabs/{tab_id}/action", {"kind": "evaluate", "expression": expression})
+        return self.act(tab_id, "evaluate", expression=expression)
+
+    def act(self, tab_id: str, kind: str, **params: Any) -> Any:
+        """The result of an action on the page; raises `Refused`, also when the action failed."""
+        done = self.call("POST", f"/tabs/{tab_id}/action", {"kind": kind, **params})
         if not done["ok"]:
             raise Refused(200, done["error"])
         return done["result"]
 
-    def release(self, session: Opened) -> None:
-        self.call("DELETE", f"/sessions/{session.session_id}")
+    def release(self, session: Opened, disposition: str = "close") -> None:
+        self.call("DELETE", f"/sessions/{session.session_id}?disposition={disposition}")
 
     def browser_pids(self, pool: str = "default") -> list[int]:
         """The pids of the browsers that a pool has ready."""
@@ -94,19 +93,74 @@ class Caller:
         while b"\r\n\r\n" not in received:
             received += self._more()
         head, _, answer = received.partition(b"\r\n\r\n")
-        length = _CONTENT_LENGTH.search(head)
-        missing = (int(length[1]) if length else 0) - len(answer)
+        status, length = _status_and_length(head)
+        missing = length - len(answer)
         while missing > 0:
             chunk = self._more()
             answer += chunk
             missing -= len(chunk)
-        return int(head.split(b" ", 2)[1]), answer
+        return status, answer
 
     def _more(self) -> bytes:
         chunk = self._socket.recv(_RECEIVE_BYTES)
         if not chunk:
             raise ConnectionResetError("the server closed the connection")
         return chunk
+
+
+class Line:
+    """One connection that does not block; one call at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._head = head
+
+    @classmethod
+    async def open(cls, url: str, token: str) -> Self:
+        reader, writer = await asyncio.open_connection(*_address(url))
+        return cls(reader, writer, _head(url, token))
+
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
+        """As `Caller.call`."""
+        self._writer.write(_request(method, path, self._head, body))
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        status, length = _status_and_length(head)
+        return _decoded(status, await self._reader.readexactly(length))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _address(url: str) -> tuple[str, int]:
+    where = urlsplit(url)
+    assert where.hostname is not None
+    assert where.port is not None
+    return where.hostname, where.port
+
+
+def _head(url: str, token: str) -> str:
+    """What every request of a connection has in it."""
+    return f"Host: {urlsplit(url).netloc}\r\nAuthorization: Bearer {token}\r\n"
+
+
+def _request(method: str, path: str, head: str, body: Any) -> bytes:
+    content = b"" if body is None else msgspec.json.encode(body)
+    start = f"{method} {path} HTTP/1.1\r\n{head}Content-Length: {len(content)}\r\n"
+    start += "Content-Type: application/json\r\n\r\n" if content else "\r\n"
+    return start.encode("ascii") + content
+
+
+def _status_and_length(head: bytes) -> tuple[int, int]:
+    length = _CONTENT_LENGTH.search(head)
+    return int(head.split(b" ", 2)[1]), int(length[1]) if length else 0
+
+
+def _decoded(status: int, answer: bytes) -> Any:
+    decoded = msgspec.json.decode(answer) if answer else None
+    if status >= 400:
+        raise Refused(status, decoded or {})
+    return decoded
 
 
 def now_ms() -> float:

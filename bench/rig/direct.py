@@ -62,6 +62,8 @@ class DirectBrowser(msgspec.Struct, frozen=True):
     connection: CdpConnection
     pid: int
     product: str
+    # Where others can drive it too.
+    endpoint: str
 
     async def new_page(self) -> DirectPage:
         """A page in a fresh context."""
@@ -106,7 +108,7 @@ async def launched(kind: str = HEADLESS_SHELL) -> AsyncIterator[DirectBrowser]:
         try:
             connection = await CdpConnection.connect(browser.row.endpoint)
             try:
-                yield DirectBrowser(connection, browser.row.pid, browser.row.product)
+                yield DirectBrowser(connection, browser.row.pid, browser.row.product, browser.row.endpoint)
             finally:
                 await connection.close()
         finally:

@@ -49,9 +49,14 @@ class Server:
         assert self._process is not None
         return self._process.pid
 
+    @property
+    def token(self) -> str:
+        """The administrator's."""
+        return (self.state / "admin.token").read_text(encoding="ascii").strip()
+
     def caller(self) -> Caller:
         """A new connection, as the administrator."""
-        return Caller(self.url, (self.state / "admin.token").read_text(encoding="ascii").strip())
+        return Caller(self.url, self.token)
 
     def start(self) -> None:
         """Returns when it says that it is ready."""
@@ -86,6 +91,12 @@ class Server:
         assert self._process is not None
         self._process.kill()
         self._process.wait()
+
+    def stop(self) -> None:
+        """In order: it keeps its sessions for the next start, and ends its browsers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(STOP_LIMIT_S)
 
     def end(self) -> None:
         """Stop it, by force if it must be, and everything that any of its lives started."""

@@ -1,10 +1,15 @@
-"""A small page on a local web server: what sessions have loaded while their memory is measured."""
+"""A local web server: a small page, which sessions have loaded while something is measured, a desk, and a login.
+
+`/desk` is a page to act upon. `/login/NAME` logs in by a cookie that only the server can read and that ends with the
+browser; from then on the other pages greet their visitor by that name.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.cookies import SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
@@ -13,18 +18,46 @@ PAGE: Final = (
     f"<form><input name=q><button>Go</button></form><ul>{''.join(f'<li>Item {n}' for n in range(50))}</ul>"
     "<script>document.title += ' ready'</script>"
 ).encode()
+# A page to act upon; it counts the clicks on its button.
+DESK: Final = (
+    "<!doctype html><title>Desk</title><style>li { padding: 4px }</style><h1>Desk</h1>"
+    "<label>Name <input id=name></label><button id=go onclick='window.clicks = (window.clicks ?? 0) + 1'>Go</button>"
+    f"<ul>{''.join(f'<li>Item {n} <a href=#item-{n}>more</a>' for n in range(50))}</ul>"
+).encode()
+DESK_PATH: Final = "desk"
+LOGIN: Final = "/login/"
 
 
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
+        if self.path.startswith(LOGIN):
+            name = self.path.removeprefix(LOGIN)
+            self.send_response(302)
+            self.send_header("Location", "/home")
+            self.send_header("Set-Cookie", f"login={name}; Path=/; HttpOnly; SameSite=Lax")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        page = self._page()
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(PAGE)))
+        self.send_header("Content-Length", str(len(page)))
         self.end_headers()
-        self.wfile.write(PAGE)
+        self.wfile.write(page)
+
+    def _page(self) -> bytes:
+        if self.path == f"/{DESK_PATH}":
+            return DESK
+        login = SimpleCookie(self.headers.get("Cookie", "")).get("login")
+        return PAGE if login is None else f"<!doctype html><h1>{greeting(login.value)}</h1>".encode()
 
     def log_message(self, format: str, *args: object) -> None:
         """Not a word: the output belongs to the figures."""
+
+
+def greeting(name: str) -> str:
+    """What a page says to a visitor who is logged in."""
+    return f"Hello, {name}"
 
 
 @contextmanager

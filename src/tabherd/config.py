@@ -10,7 +10,7 @@ import difflib
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -23,6 +23,12 @@ from .errors import InvalidRequest, UnknownField
 ENV_PREFIX = "TABHERD_"
 # How many browsers can be launched on one machine: each needs a debug port that pages cannot reach.
 DEBUG_PORTS = 17
+# What a pool whose sessions share one profile has room for, unless it says otherwise.
+SHARED_ACTIVE = 16
+SHARED_ACTIVE_PER_KEY = 5
+SHARED_TABS = 20
+# Most sessions that one browser may be told to carry.
+SESSIONS_PER_BROWSER_MAX = 1_000
 # Variables with the prefix that are not settings.
 ENV_RESERVED = frozenset({"TABHERD_CONFIG", "TABHERD_STATE", "TABHERD_TOKEN", "TABHERD_URL", "TABHERD_BROWSER"})
 
@@ -84,10 +90,12 @@ class Pool(Section, frozen=True, kw_only=True):
     profile_dir: str = ""
     # Fewest browsers, with or without sessions.
     browsers_min: Annotated[int, Meta(ge=0, le=64)] = 1
-    # Most browsers, started when callers wait or the warm stock runs low. 1 with source attach or a profile_dir.
+    # Most browsers, started when callers wait or the warm stock runs low. Shared pools have 1 unless told otherwise;
+    # with source attach or a profile_dir there is never another.
     browsers_max: Annotated[int, Meta(ge=1, le=64)] = 4
-    # Sessions in one browser: how many a single crash can take along. 1 with isolation browser.
-    sessions_per_browser: Annotated[int, Meta(ge=1, le=1_000)] = 25
+    # Sessions in one browser: how many a single crash can take along. 1 with isolation browser; in shared pools at
+    # least max_tabs, unless told otherwise.
+    sessions_per_browser: Annotated[int, Meta(ge=1, le=SESSIONS_PER_BROWSER_MAX)] = 25
     # Contexts with a blank tab that are kept ready, so that opening a session costs a millisecond.
     warm: Annotated[int, Meta(ge=0, le=1_000)] = 4
     # A browser above the fewest is ended after so long without a session.
@@ -114,14 +122,34 @@ class Pool(Section, frozen=True, kw_only=True):
     acquire_wait_ms: Annotated[int, Meta(ge=0, le=120_000)] | None = None
     # Callers that may wait at once.
     max_waiters: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
-    # Sessions open at once in the pool; 0: derived from this machine's memory.
+    # Sessions open at once in the pool; 0: derived from this machine's memory. Absent in a shared pool: 16.
     max_active: Annotated[int, Meta(ge=0, le=10_000)] = 0
-    # The same for one key, except the empty one, which is never capped; 0: no such cap.
+    # The same for one key, except the empty one, which is never capped; 0: no such cap. Absent in a shared pool: 5.
     max_active_per_key: Annotated[int, Meta(ge=0, le=10_000)] = 0
     # The same for one agent; 0: no such cap.
     max_active_per_agent: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    # Tabs that were given back and are kept for the next session with their key; what does not fit is closed.
+    max_pooled: Annotated[int, Meta(ge=1, le=10_000)] = 14
+    # The same for one key, except the empty one; 0: no such cap.
+    max_pooled_per_key: Annotated[int, Meta(ge=0, le=10_000)] = 5
+    # How long such a tab is kept.
+    pooled_ttl_s: Seconds = 1_800
+    # Pages open at once in the pool, popups and pooled tabs included; the oldest pooled tab makes room for a new page.
+    # 0: no such cap; absent: 20 for shared pools (or max_active, if that is more), no such cap for the others.
+    max_tabs: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+    # How often an owner that sends heartbeats is asked to.
+    heartbeat_s: Seconds = 60
+    # A session whose last heartbeat is older than this ends, unless there is another sign of life: an open
+    # connection, work, or a live owner process.
+    stale_after_s: Seconds = 180
     # Sessions with no connection, heartbeat or named owner end after this long without a command or read.
     idle_ttl_s: Seconds = 180
+    # A session that lives by its connections outlives the last one this long, for a reconnect.
+    disconnect_grace_s: Annotated[int, Meta(ge=0, le=3_600)] = 10
+    # How long after the death of the owner process a successor may still send a beat or command and keep the session.
+    owner_dead_grace_ms: Annotated[int, Meta(ge=0, le=600_000)] = 2_000
+    # A session past its deadline serves nothing any more; so much later it is taken down.
+    deadline_grace_s: Annotated[int, Meta(ge=0, le=3_600)] = 120
 
     @property
     def is_single(self) -> bool:
@@ -135,12 +163,21 @@ class Pool(Section, frozen=True, kw_only=True):
             return self.acquire_wait_ms
         return 0 if self.isolation == "shared" else 30_000
 
+    @property
+    def tabs_max(self) -> int:
+        """How many pages may be open at once; 0: any number."""
+        if self.max_tabs is not None:
+            return self.max_tabs
+        return max(SHARED_TABS, self.max_active) if self.isolation == "shared" else 0
+
 
 class Gate(Section, frozen=True, kw_only=True):
     # Time for one command that names none, queue and execution together.
     timeout_ms: Millis = 30_000
     # Least time a command gets, however little it asks for.
     timeout_floor_ms: Millis = 100
+    # How long a tab lock lasts that names no time of its own, unless it is renewed.
+    lock_lease_ms: Millis = 30_000
     # Places in one tab's queue; one controller may have half of them.
     tickets_per_tab: Count = 20
     # Places of one controller in the queues of all tabs together.
@@ -181,28 +218,37 @@ def parse(raw: Mapping[str, Any]) -> Config:
     """Check names, types, bounds and contradictions of an already merged tree."""
     _refuse_unknown(raw, Config, ())
     tree = dict(raw)
-    tree["pools"] = {name: _implied(pool) for name, pool in {"default": {}, **tree.get("pools", {})}.items()}
-    tree["tiers"] = {**DEFAULT_TIERS, **tree.get("tiers", {})}
+    for name, built_in in (("pools", {"default": {}}), ("tiers", DEFAULT_TIERS)):
+        # What is no table is left to the conversion, which refuses it by name.
+        if isinstance(given := tree.get(name, {}), Mapping):
+            tree[name] = {**built_in, **given}
     try:
         config = msgspec.convert(tree, Config, strict=False)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$.")
         field = where.rstrip("`") or "configuration"
         raise InvalidRequest(f"Configuration: {field}: {message}.", field=field) from None
+    pools = {name: _implied(pool, tree["pools"][name]) for name, pool in config.pools.items()}
+    config = msgspec.structs.replace(config, pools=pools)
     _cross_check(config)
     return config
 
 
-def _implied(pool: Any) -> Any:
-    """The pool with those defaults that follow from its other settings."""
-    if not isinstance(pool, Mapping):
-        return pool
-    implied: dict[str, Any] = {}
-    if pool.get("isolation") == "browser":
+def _implied(pool: Pool, said: Container[str]) -> Pool:
+    """The pool with those defaults that follow from its other settings, where nothing was said about them."""
+    implied: dict[str, int] = {"max_pooled_per_key": min(pool.max_pooled_per_key, pool.max_pooled)}
+    if pool.isolation == "browser":
         implied["sessions_per_browser"] = 1
-    if pool.get("source") == "attach" or pool.get("profile_dir"):
+    if pool.is_single or pool.isolation == "shared":
         implied["browsers_max"] = 1
-    return {**implied, **pool}
+    if pool.isolation == "shared":
+        active = pool.max_active if "max_active" in said else min(SHARED_ACTIVE, pool.tabs_max or SHARED_ACTIVE)
+        implied["max_active"] = active
+        implied["max_active_per_key"] = min(SHARED_ACTIVE_PER_KEY, active or SHARED_ACTIVE_PER_KEY)
+        # Pooled tabs have seats as well, and seats must not run out before the caps say so.
+        seats = max(pool.sessions_per_browser, pool.tabs_max, active)
+        implied["sessions_per_browser"] = min(seats, SESSIONS_PER_BROWSER_MAX)
+    return msgspec.structs.replace(pool, **{key: value for key, value in implied.items() if key not in said})
 
 
 def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
@@ -279,7 +325,17 @@ def _cross_check_pool(name: str, pool: Pool) -> None:
         raise InvalidRequest(f"pools.{name}.{key}: {message}", action=action or None, field=f"pools.{name}.{key}")
 
     if pool.max_active and max(pool.max_active_per_key, pool.max_active_per_agent) > pool.max_active:
-        refuse("max_active", "a cap per key or agent is above max_active.")
+        refuse("max_active", f"a cap per key or agent is above max_active, which is {pool.max_active}.")
+    if pool.max_pooled_per_key > pool.max_pooled:
+        refuse("max_pooled_per_key", f"{pool.max_pooled_per_key} is above max_pooled, which is {pool.max_pooled}.")
+    if pool.tabs_max and pool.tabs_max < pool.max_active:
+        refuse("max_tabs", f"{pool.tabs_max} is below max_active, which is {pool.max_active}: each session has a tab.")
+    if pool.stale_after_s < 2 * pool.heartbeat_s:
+        refuse(
+            "stale_after_s",
+            f"{pool.stale_after_s} is less than two beats of heartbeat_s, which is {pool.heartbeat_s}: one that is "
+            "late would end the session.",
+        )
     if pool.browsers_min > pool.browsers_max:
         refuse("browsers_min", f"{pool.browsers_min} is above browsers_max, which is {pool.browsers_max}.")
     if pool.isolation == "browser" and pool.sessions_per_browser != 1:

@@ -90,6 +90,7 @@ class Metrics:
         )
         self.command_seconds = self._histogram("command_seconds", "Execution time of commands.", SLOW_S, ("kind",))
         self.gate_wait_seconds = self._histogram("gate_wait_seconds", "Time commands waited for their tab.", SLOW_S)
+        self.gate_hold_seconds = self._histogram("gate_hold_seconds", "Time commands had their tab.", SLOW_S)
         self.gate_depth = self._gauge("gate_depth", "Tickets waiting now, over all tabs.")
         self.lease_reaped_total = self._counter("lease_reaped_total", "Sessions reclaimed, by reason.", ("reason",))
 

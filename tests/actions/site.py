@@ -31,6 +31,10 @@ class Site:
 
     def __init__(self) -> None:
         self.origin = ""
+        # The same pages under a name that is another site to a browser.
+        self.other_origin = ""
+        # Pages of a test's own, as HTML by path; they go before the others.
+        self.own: dict[str, str] = {}
         # Set when somebody asks for /never, which is never answered.
         self.asked_never = asyncio.Event()
         self._open: set[asyncio.StreamWriter] = set()
@@ -43,10 +47,15 @@ class Site:
                 self.asked_never.set()
                 await reader.read()
                 return
-            status, headers, body = PAGES.get(path, ("404 Not Found", "", ""))
-            kind = "" if "Content-Type" in headers else "Content-Type: text/html\r\n"
-            head = f"HTTP/1.1 {status}\r\n{kind}{headers}Content-Length: {len(body)}\r\nConnection: close"
-            writer.write(f"{head}\r\n\r\n{body}".encode())
+            path = path.partition("?")[0]
+            if path in self.own:
+                status, headers, body = "200 OK", "", self.own[path]
+            else:
+                status, headers, body = PAGES.get(path, ("404 Not Found", "", ""))
+            kind = "" if "Content-Type" in headers else "Content-Type: text/html; charset=utf-8\r\n"
+            content = body.encode()
+            head = f"HTTP/1.1 {status}\r\n{kind}{headers}Content-Length: {len(content)}\r\nConnection: close"
+            writer.write(f"{head}\r\n\r\n".encode() + content)
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         finally:
@@ -62,7 +71,8 @@ class Site:
 async def serving() -> AsyncIterator[Site]:
     site = Site()
     server = await asyncio.start_server(site.answer, "127.0.0.1", 0)
-    site.origin = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    port = server.sockets[0].getsockname()[1]
+    site.origin, site.other_origin = f"http://127.0.0.1:{port}", f"http://localhost:{port}"
     try:
         yield site
     finally:

@@ -10,7 +10,8 @@ import pytest
 from tabherd.actions.engine import perform
 from tabherd.browsers.chromium import ChromiumBrowser
 from tabherd.browsers.driver import ChromiumTab
-from tabherd.errors import JavascriptError, OutcomeUnknown, TabDead
+from tabherd.browsers.port import TabGone
+from tabherd.errors import JavascriptError
 from tabherd.wire import Evaluate
 
 from .site import Site
@@ -134,17 +135,19 @@ async def test_a_tab_closed_meanwhile_has_an_unknown_outcome_and_is_dead_afterwa
     waiting = asyncio.create_task(evaluate(tab, "new Promise(() => {})"))
     assert await evaluate(tab, "1") == 1
     await browser.close_tab(tab.target_id)
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(TabGone) as during:
         await waiting
-    with pytest.raises(TabDead):
+    assert during.value.was_sent
+    with pytest.raises(TabGone) as after:
         await evaluate(tab, "1")
+    assert not after.value.was_sent
 
 
 async def test_a_page_that_crashes_meanwhile_has_an_unknown_outcome(tab: ChromiumTab) -> None:
     waiting = asyncio.create_task(evaluate(tab, "new Promise(() => {})"))
     assert await evaluate(tab, "1") == 1
     tab.post("Page.crash")
-    with pytest.raises(OutcomeUnknown, match="crashed"):
+    with pytest.raises(TabGone, match="crashed"):
         await waiting
 
 

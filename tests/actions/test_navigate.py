@@ -14,8 +14,8 @@ from tests.browsers.real import blank_tab, launched
 from tabherd.actions.engine import perform
 from tabherd.browsers.chromium import ChromiumBrowser
 from tabherd.browsers.driver import ChromiumTab
-from tabherd.browsers.port import BrowserGone
-from tabherd.errors import InvalidRequest, NavigationFailed, OutcomeUnknown, PolicyDenied
+from tabherd.browsers.port import BrowserGone, TabGone
+from tabherd.errors import InvalidRequest, NavigationFailed, PolicyDenied
 from tabherd.wire import Evaluate, Navigate
 
 from .site import Site
@@ -132,7 +132,7 @@ async def test_a_page_that_crashes_while_it_loads_has_an_unknown_outcome(tab: Ch
     loading = asyncio.create_task(navigate(tab, f"{site.origin}/slow-image"))
     await site.asked_never.wait()
     tab.post("Page.crash")
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(TabGone):
         await loading
 
 
@@ -161,6 +161,8 @@ class Scripted:
         if method == "Page.navigate":
             await self.is_answered.wait()
             return {"frameId": "MAIN", "loaderId": "OURS"}
+        if method == "Page.createIsolatedWorld":
+            return {"executionContextId": 1}
         return {"result": {"value": {"url": "http://ours.test/", "title": "", "status": 200}}}
 
     def listen(self, method: str, listener: Any) -> Any:

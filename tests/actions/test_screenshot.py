@@ -12,8 +12,10 @@ import pytest
 from tabherd.actions import screenshot as module
 from tabherd.actions.engine import perform
 from tabherd.browsers.driver import ChromiumTab
+from tabherd.errors import InvalidRequest
 from tabherd.wire import Navigate, Screenshot
 
+from .driving import Waiting, ask, show
 from .site import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -39,6 +41,29 @@ async def test_a_full_page_is_as_tall_as_the_page(tab: ChromiumTab, site: Site) 
     await perform(tab, Navigate(url=f"{site.origin}/tall"))
     assert png_size(await picture(tab))[1] < 3000
     assert png_size(await picture(tab, full_page=True))[1] == 3000
+
+
+async def test_an_element_has_a_picture_of_its_size_wherever_it_is(tab: ChromiumTab) -> None:
+    await show(tab, "<div style='height:3000px'></div><div id=x style='width:70px;height:50px;background:#f00'></div>")
+    assert png_size(await picture(tab, selector="#x")) == (70, 50)
+
+
+async def test_an_element_larger_than_the_viewport_is_shown_whole(tab: ChromiumTab) -> None:
+    await show(tab, "<div style='height:500px'></div><div id=x style='width:70px;height:2500px;background:#f00'></div>")
+    assert png_size(await picture(tab, selector="#x")) == (70, 2500)
+
+
+async def test_an_element_is_waited_for_before_its_picture_is_taken(tab: ChromiumTab) -> None:
+    await show(tab, "<div id=x style='width:70px;height:50px' hidden></div>")
+    async with Waiting(tab, Screenshot(selector="#x")) as waiting:
+        await waiting.until("visible")
+        await ask(tab, "void (x.hidden = false)")
+        assert png_size(base64.b64decode(await waiting.result())) == (70, 50)
+
+
+async def test_an_element_and_the_full_page_exclude_each_other(tab: ChromiumTab) -> None:
+    with pytest.raises(InvalidRequest):
+        await picture(tab, selector="body", full_page=True)
 
 
 class Stuck:

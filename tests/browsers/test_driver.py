@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tabherd.browsers import driver
+from tabherd.browsers import attach, driver
 from tabherd.browsers.chromium import ChromiumBrowser
 from tabherd.browsers.driver import ChromiumTab
-from tabherd.browsers.port import BrowserGone, CdpFailure, TabGone
+from tabherd.browsers.port import BrowserGone, CdpFailure, TabGone, Viewport
 
 from .fake_cdp import FakeBrowser, connected
 from .real import blank_tab, new_row
@@ -227,3 +227,101 @@ async def test_attaching_a_page_that_does_not_answer_is_bounded(
 async def test_attaching_a_page_that_is_gone_is_told(browser: ChromiumBrowser) -> None:
     with pytest.raises(TabGone):
         await browser.attach_tab("0" * 32)
+
+
+async def test_a_page_says_which_one_opened_it(browser: ChromiumBrowser) -> None:
+    tab = await blank_tab(browser)
+    await tab.call("Runtime.evaluate", {"expression": "window.open(); 0", "userGesture": True})
+    assert tab.target_id in {page.opener_id for page in await browser.pages()}
+
+
+async def test_a_maker_that_is_cancelled_before_it_knows_its_page_has_it_closed(browser: ChromiumBrowser) -> None:
+    context_id = await browser.new_context()
+    making = asyncio.create_task(browser.new_tab(context_id))
+    while not browser._connection.calls_waiting:
+        await asyncio.sleep(0)
+    making.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await making
+    # Answered after the page was made: calls are taken in order.
+    await browser.probe()
+    async with asyncio.timeout(20):
+        while any(page.context_id == context_id for page in await browser.pages()):
+            pass
+
+
+# --- Letting go -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_page_that_is_let_go_stays_as_it_is(browser: ChromiumBrowser) -> None:
+    tab = await blank_tab(browser)
+    await tab.call("Runtime.evaluate", {"expression": "state = 42"})
+    await browser.let_go(tab.target_id)
+    with pytest.raises(TabGone):
+        await tab.call("Runtime.evaluate", {"expression": "0"})
+    again = await browser.attach_tab(tab.target_id)
+    assert (await again.call("Runtime.evaluate", {"expression": "state"}))["result"]["value"] == 42
+
+
+async def test_dialogs_of_a_page_that_was_let_go_are_not_answered(browser: ChromiumBrowser) -> None:
+    tab = await blank_tab(browser)
+    await browser.let_go(tab.target_id)
+    # As its owner would: attached, but with nobody who answers.
+    connection = browser._connection
+    attached = await connection.call("Target.attachToTarget", {"targetId": tab.target_id, "flatten": True})
+    owner = connection.session(attached["sessionId"])
+    opened = owner.expect("a dialog")
+    owner.listen("Page.javascriptDialogOpening", lambda dialog: opened.set_result(dialog["message"]))
+    await owner.call("Page.enable")
+    asking = asyncio.create_task(owner.call("Runtime.evaluate", {"expression": "confirm('stay?')"}))
+    assert await opened == "stay?"
+    await owner.call("Page.handleJavaScriptDialog", {"accept": True})
+    assert (await asking)["result"]["value"] is True
+
+
+@pytest.mark.parametrize("state", ["let go before", "closed", "never attached"])
+async def test_letting_go_of_a_page_that_is_not_held_is_fine(browser: ChromiumBrowser, state: str) -> None:
+    tab = await blank_tab(browser)
+    if state == "let go before":
+        await browser.let_go(tab.target_id)
+    elif state == "closed":
+        await browser.close_tab(tab.target_id)
+    await browser.let_go("0" * 32 if state == "never attached" else tab.target_id)
+
+
+async def test_a_guest_that_leaves_does_not_close_what_it_let_go(browser: ChromiumBrowser) -> None:
+    tab = await blank_tab(browser)
+    guest = await attach.attach(new_row(), browser.row.endpoint, 20_000)
+    try:
+        await guest.attach_tab(tab.target_id)
+        await guest.let_go(tab.target_id)
+    finally:
+        await guest.stop()
+    assert tab.target_id in await target_ids(browser)
+
+
+async def test_letting_go_of_a_page_that_goes_at_that_moment_is_fine() -> None:
+    def answer(peer: FakeBrowser, message: dict[str, object]) -> None:
+        if message["method"] == "Target.detachFromTarget":
+            peer.say({"id": message["id"], "error": {"code": -32602, "message": "No session with given id"}})
+        else:
+            attach_only(peer, message)
+
+    async with connected(answer) as (connection, _):
+        browser = driver.DrivenBrowser(new_row(), connection)
+        await browser.attach_tab("T")
+        await browser.let_go("T")
+
+
+# --- The size of a page ---------------------------------------------------------------------------------------------
+
+
+async def test_a_page_keeps_its_size_when_it_goes_elsewhere(browser: ChromiumBrowser) -> None:
+    tab = await blank_tab(browser)
+    await tab.set_viewport(Viewport(width=432, height=321, device_scale_factor=2))
+    async with listening() as hits:
+        for url in (hits.origin, "data:text/html,x"):
+            await load(tab, url)
+            size = "[innerWidth, innerHeight, devicePixelRatio]"
+            measured = await tab.call("Runtime.evaluate", {"expression": size, "returnByValue": True})
+            assert measured["result"]["value"] == [432, 321, 2]

@@ -57,6 +57,20 @@ def test_ending_a_session_sends_its_fence(canned: CannedServer, tabherd: Tabherd
     assert canned.asked[0].query == {"fence": "7"}
 
 
+def test_a_session_can_be_ended_into_its_pool(canned: CannedServer, tabherd: Tabherd) -> None:
+    canned.answer("DELETE", "/sessions/ses_1", status=204)
+    assert tabherd("session", "end", "ses_1", "--disposition", "pool").exit_code == 0
+    assert canned.asked[0].query == {"disposition": "pool"}
+
+
+def test_what_a_new_session_should_be_like_is_sent(canned: CannedServer, tabherd: Tabherd) -> None:
+    canned.answer("POST", "/sessions", SESSION, 201)
+    words = ("--owner-pid", "42", "--access", "shared", "--reuse", "same-agent", "--wait-ms", "5")
+    assert tabherd("session", "new", *words).exit_code == 0
+    asked = {"owner": {"pid": 42}, "access": "shared", "reuse": "same-agent", "waitMs": 5}
+    assert canned.asked[0].body == asked
+
+
 def test_a_text_result_is_printed_as_it_is(canned: CannedServer, tabherd: Tabherd) -> None:
     canned.answer("POST", "/tabs/tab_1/action", COMMAND)
     assert tabherd("act", "tab_1", "text").stdout == "Hello\n"

@@ -50,7 +50,7 @@ def test_a_person_sees_the_node_the_pools_and_the_browsers(status: Any) -> None:
     assert lines[0].endswith("node nod_1: ready.")
     assert lines[1] == "Active sessions: 2 (alice 2)."
     pool = next(line for line in lines if line.startswith("default"))
-    assert pool.split() == ["default", "2", "100", "1", "1", "4", "24"]
+    assert pool.split() == ["default", "2", "100", "1", "3", "5", "1", "4", "24"]
     browser = next(line for line in lines if line.startswith("brw_1"))
     assert browser.split() == [
         *("brw_1", "default", "ready", "42", "1", "3", "4"),

@@ -91,6 +91,9 @@ SESSION = {
     "expiresAt": "2026-01-01T00:20:00.000Z",
     "heartbeatMs": 60000,
     "keepAlive": False,
+    "access": "exclusive",
+    "reuse": "never",
+    "endReason": "",
 }
 COMMAND = {
     "commandId": "cmd_1",
@@ -131,5 +134,16 @@ STATS = {
     "node": "nod_1",
     "draining": False,
     "sessions": 2,
-    "pools": {"default": {"active": 2, "waiting": 1, "capacity": 100, "freeSeats": 24, "stock": 4, "browsers": 1}},
+    "pools": {
+        "default": {
+            "active": 2,
+            "pooled": 3,
+            "tabs": 5,
+            "waiting": 1,
+            "capacity": 100,
+            "freeSeats": 24,
+            "stock": 4,
+            "browsers": 1,
+        }
+    },
 }

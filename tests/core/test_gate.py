@@ -10,7 +10,6 @@ from tabherd.core.gate import Dropped, Entry, Expired, Gate, GateLimits, Granted
 from tabherd.errors import (
     ControllerQueueLimitExceeded,
     LockNotFound,
-    NotOwner,
     QueueWaitTimedOut,
     StateConflict,
     TabBusy,
@@ -176,6 +175,38 @@ def test_fail_fast_on_a_paused_tab_names_the_person() -> None:
     assert error.retry_after_ms is None
 
 
+def test_the_owner_of_a_lock_is_refused_with_its_place_among_its_own_commands() -> None:
+    gate = gate_of()
+    lock(gate, "a1")
+    for id in ("a2", "b1", "c1"):
+        enter(gate, id)
+    assert refused(TabBusy, gate, "a3").details["position"] == 1
+    assert refused(TabLocked, gate, "b2").details["position"] == 3
+
+
+def test_whoever_waited_in_vain_hears_who_had_the_tab_and_how_far_it_came() -> None:
+    gate = gate_of()
+    enter(gate, "a1")
+    enter(gate, "b1")
+    enter(gate, "c1", deadline_at=T0 + 100)
+    error = gate.too_late("c1", T0 + 100)
+    assert error.details == {"holder": "a", "since": T0, "reason": "command", "queueDepth": 2, "position": 2}
+    assert error.retry_after_ms
+
+
+def test_whoever_is_granted_in_the_moment_its_time_ends_has_nobody_before_it() -> None:
+    gate = gate_of()
+    enter(gate, "a1")
+    assert gate.too_late("a1", T0).details == {}
+
+
+def test_a_controller_at_its_limit_on_a_free_tab_is_held_up_by_nobody() -> None:
+    with pytest.raises(ControllerQueueLimitExceeded) as caught:
+        enter(gate_of(), "a1", mine=100)
+    assert (caught.value.details["holder"], caught.value.details["position"]) == (None, 1)
+    assert caught.value.retry_after_ms
+
+
 def test_a_command_whose_time_is_over_does_not_get_in() -> None:
     with pytest.raises(QueueWaitTimedOut):
         enter(gate_of(), "a1", deadline_at=T0)
@@ -190,7 +221,9 @@ def test_the_tab_takes_twenty_tickets_and_no_more() -> None:
         enter(gate, f"{'abcd'[number % 4]}{number}")
     with pytest.raises(TabQueueLimitExceeded) as caught:
         enter(gate, "e1")
-    assert caught.value.details == {"queueDepth": 19, "count": 20, "cap": 20}
+    details = caught.value.details
+    assert (details["count"], details["cap"], details["queueDepth"], details["position"]) == (20, 20, 19, 20)
+    assert (details["holder"], details["since"]) == ("a", T0)
     assert caught.value.retry_after_ms is not None
 
 
@@ -387,7 +420,7 @@ def test_a_lock_that_expires_under_its_running_command_lets_it_finish_first() ->
 def test_renewing_starts_the_lease_anew() -> None:
     gate = gate_of()
     lock(gate, "a1")
-    assert gate.renew("a1", "a", 5_000, T0 + 29_999).expires_at == T0 + 34_999
+    assert gate.renew("a1", 5_000, T0 + 29_999).expires_at == T0 + 34_999
     assert gate.expire(T0 + LEASE_MS).lock is None
 
 
@@ -395,21 +428,14 @@ def test_an_expired_lock_cannot_be_renewed_even_before_it_is_taken_away() -> Non
     gate = gate_of()
     lock(gate, "a1")
     with pytest.raises(LockNotFound):
-        gate.renew("a1", "a", LEASE_MS, T0 + LEASE_MS)
+        gate.renew("a1", LEASE_MS, T0 + LEASE_MS)
 
 
 def test_a_lock_can_be_renewed_only_with_its_ticket() -> None:
     gate = gate_of()
     lock(gate, "a1")
     with pytest.raises(LockNotFound):
-        gate.renew("a2", "a", LEASE_MS, T0)
-
-
-def test_a_lock_can_be_renewed_only_by_its_owner() -> None:
-    gate = gate_of()
-    lock(gate, "a1")
-    with pytest.raises(NotOwner):
-        gate.renew("a1", "b", LEASE_MS, T0)
+        gate.renew("a2", LEASE_MS, T0)
 
 
 def test_asking_again_for_a_lock_one_holds_is_a_conflict_that_names_the_ticket() -> None:
@@ -598,6 +624,61 @@ def test_a_closed_tab_is_not_found() -> None:
     gate.close(T0)
     with pytest.raises(TabNotFound):
         enter(gate, "a1")
+
+
+# --- Rebuild ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_granted_while_there_is_no_page() -> None:
+    gate = gate_of()
+    gate.rebuild(T0)
+    assert isinstance(enter(gate, "a1"), Queued)
+    assert gate.leave("a1", now=T0) == []
+    assert isinstance(enter(gate, "b1"), Queued)
+    assert ids(gate.lift(T0)) == ["b1"]
+
+
+def test_who_does_not_want_to_wait_for_a_rebuild_hears_of_it() -> None:
+    gate = gate_of()
+    gate.rebuild(T0)
+    error = refused(TabBusy, gate, "a1", T0 + 7)
+    assert (error.details["reason"], error.details["holder"], error.details["since"]) == ("rebuild", "", T0)
+    assert error.retry_after_ms
+
+
+def test_the_command_at_work_when_its_page_died_keeps_its_place_until_it_leaves() -> None:
+    gate = gate_of()
+    enter(gate, "a1")
+    enter(gate, "b1")
+    gate.rebuild(T0)
+    assert gate.lift(T0) == []
+    assert gate.running == ticket("a1")
+    assert ids(gate.leave("a1", now=T0)) == ["b1"]
+
+
+def test_a_page_that_dies_under_a_quarantine_is_rebuilt_under_the_same_hold() -> None:
+    gate = gate_of()
+    gate.quarantine(T0)
+    gate.rebuild(T0 + 1)
+    gate.quarantine(T0 + 2)
+    hold = gate.hold_for("a")
+    assert hold is not None
+    assert (hold.reason, hold.since) == (HoldReason.REBUILD, T0 + 1)
+    gate.lift(T0 + 3)
+    assert not gate.is_held
+
+
+def test_a_rebuild_does_not_end_a_handoff_or_a_lock() -> None:
+    gate = gate_of()
+    lock(gate, "a1")
+    gate.pause("alice", T0)
+    gate.rebuild(T0)
+    gate.lift(T0)
+    assert gate.hold_for("b") == gate.describe(T0).handoff
+    gate.resume(T0)
+    held = gate.hold_for("b")
+    assert held is not None
+    assert held.reason is HoldReason.TAB_LOCK
 
 
 # --- Description ------------------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ class GateHistories(RuleBasedStateMachine):
     @rule(lease_ms=st.integers(1, 300))
     def renew(self, lease_ms: int) -> None:
         assert self.lock is not None
-        renewed = self.gate.renew(self.lock.id, self.lock.controller_id, lease_ms, self.now)
+        renewed = self.gate.renew(self.lock.id, lease_ms, self.now)
         self.lock_expires_at = self.now + lease_ms
         assert renewed.expires_at == self.lock_expires_at
 

@@ -1,4 +1,4 @@
-"""Leases: who is reaped and who never is, which cap refuses, and which fence is stale."""
+"""Leases: when they end, who is reaped and who never is, and which fence is stale."""
 
 from __future__ import annotations
 
@@ -10,23 +10,18 @@ from hypothesis import strategies as st
 
 from tabherd.core.lease import (
     EXPIRY_RULES,
-    RETRY_AFTER_MAX_MS,
-    RETRY_AFTER_MIN_MS,
-    CapReason,
-    Caps,
     Evidence,
     ExpiryRule,
-    HoldTimes,
     Keep,
     LeaseTimes,
     OwnerProcess,
     Reap,
     ReapReason,
-    cap_counters,
-    capacity_refusal,
     check_fence,
+    command_deadline_at,
     deadline_at,
-    derive_max_active,
+    expiring_at,
+    lock_lease_ms,
     rule_of,
     verdict,
 )
@@ -61,6 +56,7 @@ BARE = lease()
 BEATING = lease(is_beating=True)
 NAMED = lease(owner_pid=7, owner_started=8)
 KEPT = lease(keep_alive=True)
+BOUND = lease(is_connection_bound=True)
 ALIVE = Evidence(owner=OwnerProcess.ALIVE)
 DEAD = Evidence(owner=OwnerProcess.DEAD, owner_died_at=T0 + HOUR)
 CONNECTED = Evidence(open_connections=1)
@@ -91,6 +87,94 @@ def test_an_unknown_tier_is_refused_even_with_an_explicit_deadline() -> None:
     assert caught.value.details["nearest"] is None
 
 
+SHORT = lease(deadline_at=T0 + 100 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "age_ms", "left_ms"),
+    [
+        (30_000, 0, 30_000),
+        (30_000, 80_000, 20_000),
+        (3_600_000, 0, 100_000),
+        (100, 100_000, 0),
+        (100, 160_000, -60_000),
+    ],
+)
+def test_a_command_may_take_its_own_time_but_not_past_the_sessions_deadline(
+    timeout_ms: int, age_ms: int, left_ms: int
+) -> None:
+    now = T0 + age_ms
+    assert command_deadline_at(SHORT, timeout_ms, now) - now == left_ms
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "age_ms", "lease_ms"),
+    [(30_000, 0, 30_000), (300_000, 0, 160_000), (30_000, 150_000, 10_000), (30_000, 160_000, 0), (30_000, 999_000, 0)],
+)
+def test_a_tab_lock_may_last_as_long_as_the_session_and_a_minute(asked_ms: int, age_ms: int, lease_ms: int) -> None:
+    assert lock_lease_ms(SHORT, asked_ms, T0 + age_ms) == lease_ms
+
+
+def test_the_owner_is_warned_when_four_fifths_of_the_lease_are_over() -> None:
+    assert expiring_at(SHORT) == T0 + 80 * SECOND
+
+
+spans_ms = st.integers(1, 10 * HOUR)
+
+
+@given(life_ms=spans_ms, asked_ms=spans_ms, late_ms=st.integers(0, HOUR), is_beating=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_nothing_rearms_a_deadline_that_has_passed(life_ms: int, asked_ms: int, late_ms: int, is_beating: bool) -> None:
+    now = T0 + life_ms + late_ms
+    # Whatever the owner does, as late as it may: it beats now, it works, it is connected, and its process lives.
+    session = lease(deadline_at=T0 + life_ms, heartbeat_at=now, is_beating=is_beating)
+    evidence = Evidence(open_connections=1, owner=OwnerProcess.ALIVE, has_work=True)
+    assert command_deadline_at(session, asked_ms, now) <= now
+    assert now + lock_lease_ms(session, asked_ms, now) <= max(now, session.deadline_at + 60 * SECOND)
+    with pytest.raises(LeaseLost):
+        check_fence(session, session.fence, now)
+    match verdict(session, evidence, now, TIMES):
+        case Keep(check_at=check_at):
+            assert check_at == session.deadline_at + 120 * SECOND
+        case Reap(reason=reason):
+            assert reason is ReapReason.DEADLINE
+
+
+@given(life_ms=spans_ms, steps_ms=st.lists(st.integers(1, 60 * SECOND), max_size=30), asked_ms=spans_ms)
+@settings(max_examples=100, deadline=None)
+def test_a_lock_that_is_renewed_again_and_again_ends_a_minute_after_the_deadline(
+    life_ms: int, steps_ms: list[int], asked_ms: int
+) -> None:
+    session = lease(deadline_at=T0 + life_ms)
+    now = expires_at = T0
+    for step_ms in steps_ms:
+        expires_at = max(expires_at, now + lock_lease_ms(session, asked_ms, now))
+        # Renewed while it is still held, or not at all.
+        now = min(now + step_ms, expires_at)
+    assert expires_at <= session.deadline_at + 60 * SECOND
+
+
+@given(before=st.dictionaries(st.sampled_from(["pro", "deep"]), st.integers(1, 86_400), min_size=2), data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_tier_that_changes_is_for_new_leases_only(before: dict[str, int], data: st.DataObject) -> None:
+    tiers = dict(before)
+    granted = lease(tier="pro", deadline_at=deadline_at(tiers, "pro", None, T0))
+    now = T0 + data.draw(st.integers(0, before["pro"] * SECOND), label="age")
+
+    def limits() -> tuple[object, ...]:
+        return (
+            command_deadline_at(granted, HOUR, now),
+            lock_lease_ms(granted, HOUR, now),
+            expiring_at(granted),
+            verdict(granted, WORKING, now, TIMES),
+        )
+
+    as_granted = limits()
+    tiers["pro"] = data.draw(st.integers(1, 86_400), label="pro")
+    assert limits() == as_granted
+    assert deadline_at(tiers, "pro", None, now) == now + tiers["pro"] * SECOND
+
+
 # --- Which rule -------------------------------------------------------------------------------------------------
 
 
@@ -101,6 +185,8 @@ def test_an_unknown_tier_is_refused_even_with_an_explicit_deadline() -> None:
         (BARE, WORKING, ExpiryRule.BARE_HTTP),
         (BARE, CONNECTED, ExpiryRule.CONNECTION_BOUND),
         (BARE, DISCONNECTED, ExpiryRule.CONNECTION_BOUND),
+        (BOUND, NOTHING, ExpiryRule.CONNECTION_BOUND),
+        (changed(BOUND, is_beating=True), NOTHING, ExpiryRule.BEATING),
         (BEATING, NOTHING, ExpiryRule.BEATING),
         (BEATING, DISCONNECTED, ExpiryRule.BEATING),
         (NAMED, NOTHING, ExpiryRule.NAMED_PROCESS),
@@ -121,16 +207,6 @@ def test_the_table_lists_every_rule_once_in_words() -> None:
 
 
 # --- The reaper's invariants ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("session", [BEATING, BARE, NAMED], ids=["beating", "bare", "named"])
-def test_an_hour_of_beats_every_minute_is_never_reaped(session: Session) -> None:
-    session = changed(session, deadline_at=T0 + HOUR)
-    for second in range(3_600):
-        now = T0 + second * SECOND
-        if second % 60 == 0:
-            session = changed(session, heartbeat_at=now)
-        assert isinstance(verdict(session, NOTHING, now, TIMES), Keep), f"reaped after {second} s"
 
 
 def test_age_alone_never_reaps() -> None:
@@ -194,6 +270,11 @@ def test_a_connection_bound_session_ends_ten_seconds_after_its_last_socket() -> 
     assert verdict(BARE, DISCONNECTED, closed + 10_000, TIMES) == Reap(
         ReapReason.DISCONNECTED, ExpiryRule.CONNECTION_BOUND
     )
+
+
+def test_a_connection_that_only_the_row_remembers_closed_at_the_last_sign_of_life() -> None:
+    session = changed(BOUND, heartbeat_at=T0 + HOUR)
+    assert verdict(session, NOTHING, T0 + HOUR, TIMES) == Keep(T0 + HOUR + 10_000)
 
 
 def test_a_read_does_not_keep_a_disconnected_session() -> None:
@@ -260,6 +341,7 @@ sessions = st.builds(
     lease,
     is_beating=st.booleans(),
     keep_alive=st.booleans(),
+    is_connection_bound=st.booleans(),
     owner_pid=st.sampled_from([0, 7]),
     heartbeat_at=moments,
     deadline_at=moments,
@@ -304,6 +386,8 @@ def test_before_its_deadline_nobody_is_reaped_without_silence_or_proven_death(
     assert not evidence.has_work
     assert not (session.owner_pid and evidence.owner is OwnerProcess.ALIVE)
     closed = evidence.last_connection_closed_at
+    if closed is None and session.is_connection_bound:
+        closed = session.heartbeat_at
     assert now - session.heartbeat_at >= 180 * SECOND or (closed is not None and now - closed >= 10 * SECOND)
 
 
@@ -337,115 +421,3 @@ def test_a_lease_past_its_deadline_is_lost_before_it_is_reaped() -> None:
     check_fence(BARE, 42, BARE.deadline_at - 1)
     with pytest.raises(LeaseLost):
         check_fence(BARE, 42, BARE.deadline_at)
-
-
-# --- Caps -------------------------------------------------------------------------------------------------------
-
-
-def test_a_session_counts_against_its_key_its_agent_and_its_pool() -> None:
-    caps = Caps(max_active=16, max_active_per_key=5, max_active_per_agent=3)
-    assert [(one.counter, one.cap, one.reason) for one in cap_counters("shared", "chatgpt", "alice", caps)] == [
-        ("active:shared:key:chatgpt", 5, "key_cap"),
-        ("active:shared:agent:alice", 3, "agent_cap"),
-        ("active:shared", 16, "pool_cap"),
-    ]
-
-
-def test_uncapped_counters_are_counted_all_the_same() -> None:
-    assert [one.cap for one in cap_counters("shared", "chatgpt", "alice", Caps())] == [None, None, None]
-
-
-def test_the_empty_key_is_never_capped() -> None:
-    counters = cap_counters("shared", "", "alice", Caps(max_active_per_key=1))
-    assert [one.reason for one in counters] == ["agent_cap", "pool_cap"]
-
-
-def test_a_colon_in_a_name_does_not_reach_another_pools_counter() -> None:
-    of_key = {one.counter for one in cap_counters("a", "b", "alice", Caps())}
-    of_odd_pool = {one.counter for one in cap_counters("a:key:b", "", "alice", Caps())}
-    assert not of_key & of_odd_pool
-
-
-def test_a_name_that_looks_escaped_is_not_the_name_it_looks_like() -> None:
-    assert cap_counters("a:b", "", "alice", Caps()) != cap_counters("a%3Ab", "", "alice", Caps())
-
-
-names = st.text(alphabet="a:%35A", max_size=5)
-
-
-@given(one=st.tuples(names, names, names), other=st.tuples(names, names, names))
-@settings(max_examples=150, deadline=None)
-def test_counters_are_shared_only_by_the_same_bucket(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
-    def buckets(names: tuple[str, str, str]) -> dict[str, tuple[str, ...]]:
-        pool, key, agent_id = names
-        meaning: dict[CapReason, tuple[str, ...]] = {
-            "key_cap": ("key", pool, key),
-            "agent_cap": ("agent", pool, agent_id),
-            "pool_cap": ("pool", pool),
-        }
-        return {one.counter: meaning[one.reason] for one in cap_counters(pool, key, agent_id, Caps())}
-
-    first, second = buckets(one), buckets(other)
-    assert all(first[counter] == second[counter] for counter in first.keys() & second.keys())
-
-
-@pytest.mark.parametrize(
-    ("memory_bytes", "expected"), [(0, 1), (64 << 20, 1), (8 << 30, 76), (24 << 30, 230), (1 << 40, 500)]
-)
-def test_the_pools_cap_follows_the_memory(memory_bytes: int, expected: int) -> None:
-    assert derive_max_active(memory_bytes) == expected
-
-
-@pytest.mark.parametrize("reason", ["key_cap", "agent_cap", "pool_cap", "tab_cap"])
-def test_a_capacity_refusal_says_which_cap_how_full_and_when_to_return(reason: CapReason) -> None:
-    body = capacity_refusal(reason, 5, 5, 3, 1_500).to_wire()
-    assert body["details"] == {"reason": reason, "count": 5, "cap": 5, "position": 3}
-    assert (body["code"], body["retryAfterMs"], body["retryable"]) == ("capacity", 1_500, True)
-
-
-def test_a_caller_that_did_not_queue_gets_no_position() -> None:
-    assert "position" not in capacity_refusal("pool_cap", 5, 5, None, 50).details
-
-
-# --- Estimates --------------------------------------------------------------------------------------------------
-
-
-def test_without_samples_the_estimate_is_the_default() -> None:
-    assert HoldTimes(default_ms=700).retry_after_ms() == 700
-
-
-def test_the_estimate_is_the_mean_of_recent_holds() -> None:
-    holds = HoldTimes()
-    for held_ms in (1_000, 2_000, 6_000):
-        holds.record(held_ms)
-    assert holds.retry_after_ms(position=1, capacity=1) == 3_000
-
-
-def test_one_very_long_hold_does_not_spoil_the_estimate() -> None:
-    holds = HoldTimes()
-    for held_ms in (*[1_000] * 9, 3_600_000):
-        holds.record(held_ms)
-    assert holds.retry_after_ms(position=1, capacity=1) == (9 * 1_000 + 10_000) // 10
-
-
-def test_the_estimate_grows_with_the_position_and_shrinks_with_the_capacity() -> None:
-    holds = HoldTimes(default_ms=1_000)
-    assert holds.retry_after_ms(position=6, capacity=3) == 2_000
-
-
-def test_only_recent_holds_count() -> None:
-    holds = HoldTimes(samples_max=3)
-    for held_ms in (9_000, 9_000, 9_000, 100, 100, 100):
-        holds.record(held_ms)
-    assert holds.retry_after_ms() == 100
-
-
-@given(
-    held=st.lists(st.integers(-5, 10**9), max_size=100), position=st.integers(-1, 10_000), capacity=st.integers(-1, 9)
-)
-@settings(max_examples=100, deadline=None)
-def test_the_estimate_stays_within_its_bounds(held: list[int], position: int, capacity: int) -> None:
-    holds = HoldTimes()
-    for held_ms in held:
-        holds.record(held_ms)
-    assert RETRY_AFTER_MIN_MS <= holds.retry_after_ms(position, capacity) <= RETRY_AFTER_MAX_MS

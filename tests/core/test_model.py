@@ -9,13 +9,29 @@ import pytest
 
 from tabherd.core import model
 from tabherd.core.lifecycle import BrowserState, CommandState, LeaseState, TabState
-from tabherd.core.model import TABLES, Browser, Command, Credential, Node, Row, Session, Tab, changed
+from tabherd.core.model import (
+    TABLES,
+    Audit,
+    Browser,
+    Checkpoint,
+    Command,
+    Credential,
+    Idempotency,
+    Node,
+    Row,
+    Session,
+    Tab,
+    changed,
+)
 
 ROWS: list[Row] = [
     Node(id="nod_1", epoch=3, url="http://127.0.0.1:7722", pid=4, started_at=5),
     Browser(id="brw_1", node_id="nod_1", pool="default", state=BrowserState.READY),
     Session(id="ses_1", state=LeaseState.ACTIVE, agent_id="alice", pool="default", key="schlüssel", fence=7),
     Tab(id="tab_1", session_id="ses_1", node_id="nod_1", browser_id="brw_1", state=TabState.READY),
+    Checkpoint(
+        id="ses_1", node_id="nod_1", cookies='[{"name":"schlüssel"}]', origins='{"https://a.test":{}}', taken_at=6
+    ),
     Command(
         id="cmd_1",
         node_id="nod_1",
@@ -26,6 +42,8 @@ ROWS: list[Row] = [
         state=CommandState.RUNNING,
         created_at=1,
     ),
+    Idempotency(id="alice:order-7", command_id="cmd_1", body_hash="00", created_at=1),
+    Audit(id="aud_1", at=1, agent_id="alice", controller_id="alice-1", verb="click", tab_id="tab_1"),
     Credential(id="crd_1", token_hash="00", agent_id="alice", scopes=("browse", "tasks"), created_at=1),
 ]
 EACH_ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: type(row).__name__)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from tabherd import wire
 from tabherd.broker.caller import Caller
 from tabherd.broker.credentials import Credentials
@@ -20,6 +22,7 @@ class FakeSessions:
         self.views: dict[str, wire.SessionView] = {}
         self.callers: list[Caller] = []
         self.released: list[str] = []
+        self.states: dict[str, wire.StorageState] = {}
         # Replaces `open` where a test needs it to wait, fail or misbehave.
         self.on_open: Callable[[], Awaitable[Any]] | None = None
 
@@ -42,6 +45,9 @@ class FakeSessions:
             expires_at=AT,
             heartbeat_ms=60_000,
             keep_alive=request.keep_alive,
+            access=request.access,
+            reuse=request.reuse or "never",
+            end_reason="",
         )
         self.views[view.session_id] = view
         return view
@@ -61,15 +67,73 @@ class FakeSessions:
             raise LeaseLost("The fence has moved on.")
         return wire.HeartbeatAnswer(expires_at=AT, fence=view.fence, cancel=[])
 
-    async def release(self, caller: Caller, session_id: str, fence: int | None = None) -> None:
+    async def release(
+        self, caller: Caller, session_id: str, fence: int | None = None, disposition: str | None = None
+    ) -> None:
         view = await self.get(caller, session_id)
         if fence is not None and fence != view.fence:
             raise LeaseLost("The fence has moved on.")
         del self.views[session_id]
         self.released.append(session_id)
 
-    async def tabs(self, caller: Caller, session_id: str) -> wire.TabPage:
-        return wire.TabPage(tabs=(await self.get(caller, session_id)).tabs)
+    async def take_over(self, caller: Caller, session_id: str, agent_id: str) -> wire.SessionView:
+        view = await self.get(caller, session_id)
+        self.views[session_id] = msgspec.structs.replace(view, agent_id=agent_id, fence=view.fence + 1)
+        return self.views[session_id]
+
+    async def state(self, caller: Caller, session_id: str) -> wire.StorageState:
+        await self.get(caller, session_id)
+        return self.states.get(session_id, wire.StorageState())
+
+    async def put_state(self, caller: Caller, session_id: str, state: wire.StorageState) -> None:
+        await self.get(caller, session_id)
+        self.states[session_id] = state
+
+
+class FakeTabs:
+    def __init__(self, sessions: FakeSessions) -> None:
+        self._sessions = sessions
+
+    async def of_session(self, caller: Caller, session_id: str) -> wire.TabPage:
+        return wire.TabPage(tabs=(await self._sessions.get(caller, session_id)).tabs)
+
+    def list(self, caller: Caller) -> wire.TabList:
+        views = (view for view in self._sessions.views.values() if caller.may_see(view.agent_id))
+        return wire.TabList(tabs=[_tab_view(view, tab, "ready") for view in views for tab in view.tabs])
+
+    def get(self, caller: Caller, tab_id: str) -> wire.TabView:
+        return self._find(caller, tab_id, "ready")
+
+    async def hand_off(self, caller: Caller, tab_id: str, by: str | None) -> wire.TabView:
+        return self._find(caller, tab_id, "paused")
+
+    async def resume(self, caller: Caller, tab_id: str) -> wire.TabView:
+        return self._find(caller, tab_id, "ready")
+
+    def _find(self, caller: Caller, tab_id: str, state: str) -> wire.TabView:
+        for view in self._sessions.views.values():
+            for tab in view.tabs:
+                if tab.tab_id == tab_id and caller.may_see(view.agent_id):
+                    return _tab_view(view, tab, state)
+        raise TabNotFound("No such tab.")
+
+
+def _tab_view(session: wire.SessionView, tab: wire.TabBrief, state: str) -> wire.TabView:
+    return wire.TabView(
+        tab_id=tab.tab_id,
+        session_id=session.session_id,
+        agent_id=session.agent_id,
+        state=state,
+        url=tab.url,
+        title=tab.title,
+        generation=1,
+        provenance="created",
+        opener_tab_id=None,
+        created_at=AT,
+        holder=None,
+        waiters=[],
+        expected_wait_ms=0,
+    )
 
 
 class FakeCommands:
@@ -98,8 +162,42 @@ class FakeCommands:
             command_id="cmd_1", ok=True, outcome="completed", result=self.result, queued_ms=0, duration_ms=1
         )
 
+    async def open_tab(self, caller: Caller, session_id: str, request: wire.OpenTab) -> wire.TabView:
+        view = await self._sessions.get(caller, session_id)
+        tab = wire.TabBrief(
+            tab_id=f"{view.tabs[0].tab_id}_{len(view.tabs)}", url=request.url or "about:blank", title=""
+        )
+        self._sessions.views[session_id] = msgspec.structs.replace(view, tabs=[*view.tabs, tab])
+        return _tab_view(view, tab, "ready")
+
     async def get(self, caller: Caller, command_id: str) -> wire.CommandView:
         raise CommandNotFound("No such command.")
+
+    async def cancel(self, caller: Caller, command_id: str) -> wire.CommandView:
+        return await self.get(caller, command_id)
+
+
+class FakeTabLocks:
+    def __init__(self, tabs: FakeTabs) -> None:
+        self._tabs = tabs
+
+    async def lock(self, caller: Caller, tab_id: str, request: wire.LockTab) -> wire.TabLockView:
+        self._tabs.get(caller, tab_id)
+        return wire.TabLockView(
+            tab_id=tab_id,
+            lock_owner_controller_id=caller.controller_id,
+            lock_lease_ms=30_000,
+            lock_expires_at=AT,
+            ticket="lck_1",
+        )
+
+    def unlock(self, caller: Caller, tab_id: str, ticket: str) -> None:
+        self._tabs.get(caller, tab_id)
+
+
+class FakeAuditor:
+    async def list(self, caller: Caller, **filters: Any) -> wire.AuditPage:
+        return wire.AuditPage(entries=[])
 
 
 BROWSER = wire.BrowserView(
@@ -139,7 +237,7 @@ class FakeOperations:
         return self._ask("drain", browser_id)
 
     def stats(self, caller: Caller) -> wire.Stats:
-        pool = wire.PoolStats(active=1, waiting=2, capacity=100, free_seats=24, stock=4, browsers=1)
+        pool = wire.PoolStats(active=1, pooled=3, tabs=4, waiting=2, capacity=100, free_seats=24, stock=4, browsers=1)
         return wire.Stats(node="nod_test", draining=self.is_draining, sessions=1, pools={"default": pool})
 
     def drain(self, caller: Caller) -> wire.NodeDrain:
@@ -161,7 +259,10 @@ class FakeBroker:
     def __init__(self) -> None:
         self.credentials = Credentials(MemoryStore())
         self.sessions = FakeSessions()
+        self.tabs = FakeTabs(self.sessions)
+        self.tab_locks = FakeTabLocks(self.tabs)
         self.commands = FakeCommands(self.sessions)
+        self.auditor = FakeAuditor()
         self.operations = FakeOperations(self.sessions)
         self.is_ready = True
 

@@ -73,6 +73,15 @@ async def test_stats_are_told_by_pool(alice: httpx.AsyncClient) -> None:
         "draining": False,
         "sessions": 1,
         "pools": {
-            "default": {"active": 1, "waiting": 2, "capacity": 100, "freeSeats": 24, "stock": 4, "browsers": 1},
+            "default": {
+                "active": 1,
+                "pooled": 3,
+                "tabs": 4,
+                "waiting": 2,
+                "capacity": 100,
+                "freeSeats": 24,
+                "stock": 4,
+                "browsers": 1,
+            },
         },
     }

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,13 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from tests.cli.running import running_server
+from tests.cli.running import call, running_server
+
+from .callers import CallerProcess, caller_process
+from .login_site import LoginSite, serving
+
+# How often, every twentieth of a second, a checkpoint is looked for before it is missed.
+KEPT_TRIES = 600
 
 
 class Server:
@@ -40,6 +50,15 @@ class Server:
         with self.client() as admin:
             return self.client(admin.post("/agents", json=body).raise_for_status().json()["token"])
 
+    def token_of(self, agent_id: str) -> str:
+        """A fresh token of that agent."""
+        with self.client() as admin:
+            return admin.post("/agents", json={"agentId": agent_id}).raise_for_status().json()["token"]
+
+    def caller(self, agent_id: str) -> AbstractContextManager[CallerProcess]:
+        """A process of its own that speaks for that agent."""
+        return caller_process(self.record["url"], self.token_of(agent_id))
+
     def browsers(self) -> list[psutil.Process]:
         """Every process, of any life of this server, whose profile is in its state directory."""
         mine = f"--user-data-dir={self.state}"
@@ -51,6 +70,34 @@ class Server:
 
     def profiles(self) -> list[str]:
         return [path.name for path in (self.state / "profiles").iterdir()]
+
+    def kill(self) -> None:
+        """End the broker as a power cut would; its browsers run on."""
+        broker = psutil.Process(self.record["pid"])
+        broker.kill()
+        broker.wait()
+
+    def start(self, settings: dict[str, str] | None = None) -> None:
+        """Start a broker on the same state again."""
+        started = call(self.state, "up", "--detach", env=environment_of(settings or {}))
+        assert started.returncode == 0, started.stdout + started.stderr
+
+    def stop(self) -> None:
+        """The orderly end."""
+        stopped = call(self.state, "down")
+        assert stopped.returncode == 0, stopped.stdout + stopped.stderr
+
+    def wait_kept(self, session_ids: Iterable[str], text: str) -> None:
+        """Until the checkpoint of each of these sessions is on disk and has that text in it, without asking for one."""
+        waiting = set(session_ids)
+        with closing(sqlite3.connect(f"file:{self.state / 'tabherd.db'}?mode=ro", uri=True)) as rows:
+            for _ in range(KEPT_TRIES):
+                found = rows.execute("SELECT id FROM checkpoints WHERE instr(cookies || origins, ?)", (text,))
+                waiting -= {row[0] for row in found}
+                if not waiting:
+                    return
+                time.sleep(0.05)
+        raise AssertionError(f"no checkpoint with {text!r} for {sorted(waiting)}")
 
 
 class _Site(BaseHTTPRequestHandler):
@@ -80,11 +127,28 @@ def site() -> Iterator[str]:
             thread.join()
 
 
+@pytest.fixture
+def login_site() -> Iterator[LoginSite]:
+    with serving() as site:
+        yield site
+
+
 @contextmanager
 def with_settings(state: Path, settings: dict[str, str]) -> Iterator[Server]:
     """A server with other settings, given as the environment spells them, without the prefix."""
-    with running_server(state, {f"TABHERD_{name}": value for name, value in settings.items()}):
+    with running_server(state, environment_of(settings)):
         yield Server(state)
+
+
+def environment_of(settings: dict[str, str]) -> dict[str, str]:
+    return {f"TABHERD_{name}": value for name, value in settings.items()}
+
+
+@contextmanager
+def events_of(server: Server, types: str, token: str | None = None) -> Iterator[Iterator[dict[str, Any]]]:
+    """Events of those types, from now on."""
+    with server.client(token) as listener, listener.stream("GET", "/events", params={"types": types}) as stream:
+        yield (json.loads(line.removeprefix("data:")) for line in stream.iter_lines() if line.startswith("data:"))
 
 
 @pytest.fixture(scope="module")
@@ -115,4 +179,53 @@ def is_alive(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
+        return False
+
+
+def value_of(client: httpx.Client, tab_id: str, expression: str) -> Any:
+    """What the page makes of the expression; waits for its turn, and for a page that is being rebuilt."""
+    answer = act(client, tab_id, "evaluate", expression=expression, waitPolicy="wait_with_timeout")
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]
+
+
+def release(client: httpx.Client, session: dict[str, Any], disposition: str | None = None) -> None:
+    """Give the session back."""
+    query = {"fence": session["fence"]} | ({} if disposition is None else {"disposition": disposition})
+    answer = client.delete(f"/sessions/{session['sessionId']}", params=query)
+    assert answer.status_code == 204, answer.text
+
+
+def kill_browser(pid: int) -> None:
+    """End a browser with all its processes, as the kernel does when memory runs out."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def browser_pids(client: httpx.Client, pool: str = "default") -> list[int]:
+    """The browsers of that pool that serve."""
+    browsers = client.get("/browsers").json()["browsers"]
+    return [b["pid"] for b in browsers if b["pool"] == pool and b["state"] in ("ready", "draining")]
+
+
+def renderer_of(client: httpx.Client, tab_id: str) -> psutil.Process:
+    """The process in which the page of that tab lives, told from the others by giving it something to do."""
+    (pid,) = browser_pids(client)
+    before = {process.pid: process.cpu_times().user for process in renderers(pid)}
+    spin = "{ const end = performance.now() + 300; while (performance.now() < end); }"
+    assert act(client, tab_id, "evaluate", expression=spin).status_code == 200
+    # One that started meanwhile is another's: what its start cost must not be taken for the work.
+    known = [process for process in renderers(pid) if process.pid in before]
+    return max(known, key=lambda process: process.cpu_times().user - before[process.pid])
+
+
+def renderers(pid: int) -> list[psutil.Process]:
+    return [child for child in psutil.Process(pid).children(recursive=True) if _is_renderer(child)]
+
+
+def _is_renderer(process: psutil.Process) -> bool:
+    try:
+        return "--type=renderer" in process.cmdline()
+    except psutil.NoSuchProcess:
+        # It ended between the two looks; a zombie is one that did, too.
         return False

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,8 @@ import psutil
 import pytest
 from tests.cli.running import call
 
-from .conftest import Server, act, is_alive, open_session, with_settings
+from .conftest import Server, act, events_of, is_alive, open_session, value_of, with_settings
+from .login_site import LoginSite
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -24,35 +23,27 @@ def ready_browser(client: httpx.Client) -> dict[str, Any]:
     return next(b for b in client.get("/browsers").json()["browsers"] if b["state"] == "ready")
 
 
-@contextmanager
-def events_of(server: Server, types: str) -> Iterator[Iterator[dict[str, Any]]]:
-    """Events of those types, from now on."""
-    with server.client() as listener, listener.stream("GET", "/events", params={"types": types}) as stream:
-        yield (json.loads(line.removeprefix("data:")) for line in stream.iter_lines() if line.startswith("data:"))
-
-
-def test_a_restarted_browser_loses_its_sessions_with_a_typed_event_and_the_pool_serves_on(own_server: Server) -> None:
-    with own_server.client() as admin, events_of(own_server, "session_lost,browser.*") as events:
-        session = open_session(admin, agentId="ada")
+def test_the_sessions_of_a_restarted_browser_go_on_in_its_replacement(
+    own_server: Server, login_site: LoginSite
+) -> None:
+    with own_server.client() as admin, events_of(own_server, "session_recovered,browser.*") as events:
+        session = open_session(admin, agentId="ada", url=login_site.url("/login/ada"))
+        own_server.wait_kept([session["sessionId"]], "secret-of-ada")
         old = ready_browser(admin)
         process = psutil.Process(old["pid"])
         answer = admin.post(f"/browsers/{old['browserId']}/restart")
         assert (answer.status_code, answer.json()["sessions"]) == (202, 1)
-        told = [next(events) for _ in range(3)]
-        by_type = {event["type"]: event for event in told}
+        by_type: dict[str, Any] = {}
+        while "session_recovered" not in by_type:
+            event = next(events)
+            by_type[event["type"]] = event
         assert by_type["browser.stopped"]["reason"] == "restarted"
         assert by_type["browser.stopped"]["browserId"] == old["browserId"]
-        lost = by_type["session_lost"]
-        assert (lost["sessionId"], lost["agentId"], lost["reason"]) == (
-            session["sessionId"],
-            "ada",
-            "browser_restarted",
-        )
         assert by_type["browser.ready"]["browserId"] != old["browserId"]
-        late = act(admin, session["tabs"][0]["tabId"], "text")
-        assert (late.status_code, late.json()["details"]["reason"]) == (409, "browser_restarted")
-        fresh = open_session(admin, agentId="ada")
-        assert act(admin, fresh["tabs"][0]["tabId"], "evaluate", expression="1").json()["result"] == 1
+        recovered = by_type["session_recovered"]
+        assert (recovered["sessionId"], recovered["agentId"]) == (session["sessionId"], "ada")
+        assert recovered["reason"] == "browser_restarted"
+        assert value_of(admin, session["tabs"][0]["tabId"], "document.body.innerText") == "Hello, ada"
         assert not is_alive(process)
         assert "tabherd_browser_crashes_total 0.0" in admin.get("/metrics").text
 

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 
 import httpx
 import psutil
 import pytest
-from tests.cli.running import call
 
-from .conftest import Server, act, is_alive, open_session
+from .conftest import Server, act, is_alive, kill_browser, open_session, value_of
+from .login_site import LoginSite
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
-
-
-def kill_broker(server: Server) -> None:
-    broker = psutil.Process(server.record["pid"])
-    broker.kill()
-    broker.wait()
-
-
-def start_broker(server: Server) -> None:
-    started = call(server.state, "up", "--detach")
-    assert started.returncode == 0, started.stdout + started.stderr
 
 
 def test_sessions_go_on_with_their_pages_cookies_ids_and_fences(own_server: Server, site: str) -> None:
@@ -34,8 +23,8 @@ def test_sessions_go_on_with_their_pages_cookies_ids_and_fences(own_server: Serv
             write = f"window.kept = {n}; document.cookie = 'who=a{n}; max-age=999'; localStorage.who = 'a{n}'; true"
             assert act(admin, session["tabs"][0]["tabId"], "evaluate", expression=write).json()["result"] is True
         browsers = {b["browserId"]: b["pid"] for b in admin.get("/browsers").json()["browsers"]}
-    kill_broker(own_server)
-    start_broker(own_server)
+    own_server.kill()
+    own_server.start()
     with own_server.client() as admin:
         assert {b["browserId"]: b["pid"] for b in admin.get("/browsers").json()["browsers"]} == browsers
         for n, session in enumerate(sessions):
@@ -51,8 +40,8 @@ def test_sessions_go_on_with_their_pages_cookies_ids_and_fences(own_server: Serv
 def test_caps_still_count_what_was_open_before(own_server: Server) -> None:
     with own_server.client() as admin:
         before = [open_session(admin, agentId="ada") for _ in range(3)]
-    kill_broker(own_server)
-    start_broker(own_server)
+    own_server.kill()
+    own_server.start()
     with own_server.client() as admin:
         stats = admin.get("/stats").json()["pools"]["default"]
         assert stats["active"] == 3
@@ -74,26 +63,62 @@ def test_a_page_at_work_when_the_broker_died_is_replaced_before_the_next_command
         )
         while act(admin, tab_id, "evaluate", expression="1").status_code == 200:
             pass
-        kill_broker(own_server)
+        own_server.kill()
         with pytest.raises(httpx.HTTPError):
             running.result(timeout=30)
-    start_broker(own_server)
+    own_server.start()
     with own_server.client() as admin:
         after = act(admin, tab_id, "evaluate", expression="window.mark ?? null", waitPolicy="wait_with_timeout")
         assert after.json()["result"] is None
 
 
-def test_a_browser_that_died_meanwhile_is_reaped_and_its_sessions_are_lost(own_server: Server) -> None:
+@pytest.mark.parametrize("end", ["the power fails", "an orderly stop"])
+def test_sessions_that_lost_their_browser_with_the_broker_are_there_again_with_their_logins(
+    own_server: Server, login_site: LoginSite, end: str
+) -> None:
+    size = {"width": 500, "height": 400}
     with own_server.client() as admin:
-        session = open_session(admin, agentId="ada")
+        sessions = [
+            open_session(admin, agentId=f"a{n}", url=login_site.url(f"/login/a{n}"), viewport=size) for n in range(3)
+        ]
         (browser,) = admin.get("/browsers").json()["browsers"]
-    kill_broker(own_server)
-    os.killpg(browser["pid"], signal.SIGKILL)
-    start_broker(own_server)
+        # After a few checkpoints in a row the next one takes its time: an orderly stop must not rely on it.
+        for turn in range(4):
+            for session in sessions:
+                value_of(admin, session["tabs"][0]["tabId"], f"localStorage.draft = 'turn {turn}'")
+            if turn < 3 or end == "the power fails":
+                own_server.wait_kept([session["sessionId"] for session in sessions], f"turn {turn}")
+    if end == "the power fails":
+        own_server.kill()
+        kill_browser(browser["pid"])
+    else:
+        own_server.stop()
+    own_server.start()
     with own_server.client() as admin:
-        assert admin.get(f"/sessions/{session['sessionId']}").json()["state"] == "lost"
-        assert open_session(admin, agentId="ada")["state"] == "active"
+        for n, session in enumerate(sessions):
+            tab_id = session["tabs"][0]["tabId"]
+            found = value_of(
+                admin, tab_id, "[document.body.innerText, localStorage.draft, location.pathname, innerWidth]"
+            )
+            assert found == [f"Hello, a{n}", "turn 3", f"/home/a{n}", 500]
+            now = admin.get(f"/sessions/{session['sessionId']}").json()
+            assert (now["state"], now["fence"]) == ("active", session["fence"])
+            assert admin.get(f"/tabs/{tab_id}").json()["generation"] == 2
+        assert admin.get("/stats").json()["pools"]["default"]["active"] == 3
     assert browser["browserId"] not in own_server.profiles()
+
+
+def test_a_session_whose_deadline_passed_while_there_was_no_broker_is_over(own_server: Server) -> None:
+    with own_server.client() as admin:
+        session = open_session(admin, agentId="ada", deadlineMs=1_000)
+    own_server.stop()
+    while time.time() < datetime.fromisoformat(session["expiresAt"]).timestamp():
+        time.sleep(0.05)
+    own_server.start()
+    with own_server.client() as admin:
+        now = admin.get(f"/sessions/{session['sessionId']}").json()
+        assert (now["state"], now["endReason"]) == ("closed", "deadline")
+        assert admin.get("/stats").json()["pools"]["default"]["active"] == 0
 
 
 def test_a_context_that_no_row_knows_is_disposed_of(own_server: Server) -> None:
@@ -102,10 +127,10 @@ def test_a_context_that_no_row_knows_is_disposed_of(own_server: Server) -> None:
         open_session(admin, agentId="ada")
         while admin.get("/stats").json()["pools"]["default"]["stock"] < 4:
             pass
-    kill_broker(own_server)
+    own_server.kill()
     orphans = [process for process in own_server.browsers() if is_alive(process)]
     assert orphans
-    start_broker(own_server)
+    own_server.start()
     with own_server.client() as admin:
         while admin.get("/stats").json()["pools"]["default"]["stock"] < 4:
             pass

@@ -11,15 +11,23 @@ from typing import Any
 
 import pytest
 
+from tabherd.broker import sessions
 from tabherd.broker.adoption import Adoption
 from tabherd.broker.commands import Commands
+from tabherd.broker.idempotency import Keys
 from tabherd.broker.leases import Leases
+from tabherd.broker.opening import Opening
+from tabherd.broker.pooling import Pooling
 from tabherd.broker.reaper import Reaper
+from tabherd.broker.recovery import Recovery
+from tabherd.browsers.port import Seat
 from tabherd.core import lease
-from tabherd.core.lifecycle import LeaseState
-from tabherd.core.model import Tab, changed
+from tabherd.core.gate import Gate
+from tabherd.core.lease import OwnerProcess
+from tabherd.core.lifecycle import LeaseState, TabState
+from tabherd.core.model import Idempotency, Tab, changed
 
-from .fakes import SimBrowser, SimMarks
+from .fakes import SimBrowser, SimMarks, SimOwners
 from .world import World
 
 Patch = Callable[[pytest.MonkeyPatch], Callable[[int], World]]
@@ -37,7 +45,7 @@ def _caps_outside_the_transaction(monkeypatch: pytest.MonkeyPatch) -> Callable[[
     return lambda seed: World(seed, drop_caps=True)
 
 
-async def _bind_without_record(self: Leases, reserved: Any, browser: Any, seat: Any, page: Any) -> Any:
+async def _bind_without_record(self: Opening, reserved: Any, browser: Any, seat: Any, page: Any) -> Any:
     tab = Tab(
         id=self._ids.mint("tab"),
         session_id=reserved.id,
@@ -62,19 +70,85 @@ def _nothing(*args: Any, **kwargs: Any) -> tuple[()]:
     return ()
 
 
-def _forget_mark(self: Commands, tab: Any) -> None:
-    self._unmark(tab)
+def _forget_mark(self: Recovery, tab: Any, **how: Any) -> None:
+    tab.unmark()
+
+
+def _forget_waiters(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+    """Neither is turned away who waits when the session changes hands, nor is the lease looked at after the wait."""
+
+    def turn_away_running(live: Any, error: Any) -> None:
+        for tab in live.tabs.values():
+            if tab.running is not None:
+                tab.running.cancel()
+
+    monkeypatch.setattr(sessions, "turn_away", turn_away_running)
+    monkeypatch.setattr(Commands, "_check_again", _nothing)
+    return World
+
+
+def _rebuild_for_each_witness(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+    def page_crashed(self: Recovery, tab: Any, target_id: str) -> None:
+        for _ in range(2):
+            self._go_down(tab)
+            self._spawn(rebuild(self, tab))
+
+    async def rebuild(self: Recovery, tab: Any) -> None:
+        async with tab.session.mutex:
+            target_id = tab.row.target_id
+            if tab.row.state is TabState.READY:
+                self._go_down(tab)
+        await self._replace(tab, target_id, tab.row.url)
+
+    monkeypatch.setattr(Recovery, "page_crashed", page_crashed)
+    return World
+
+
+async def _end_whoever_holds_it(
+    self: Leases, live: Any, reason: str, *, fence: int | None = None, is_still_due: Any = None
+) -> bool:
+    async with live.mutex:
+        return self._registry.is_bound(live) and await self.end_held(live, reason)
+
+
+async def _reap_without_looking_again(self: Reaper, live: Any, reason: str) -> bool:
+    return await self._leases.end(live, reason)
+
+
+async def _keep_as_it_is(self: Pooling, live: Any, kept: Any) -> Seat:
+    return Seat(live.row.context_id, kept.port)
+
+
+async def _claim_nothing(self: Keys, row: Idempotency) -> str:
+    return row.command_id
+
+
+def _may_run_under_a_lock(self: Gate, one: Any) -> bool:
+    return self._running is None and self._handoff is None and self._quarantine is None
+
+
+def _no_evidence(self: SimOwners, session_id: str) -> OwnerProcess:
+    return OwnerProcess.NONE
 
 
 ABLATIONS: dict[str, Patch] = {
     "caps are checked inside the transaction": _caps_outside_the_transaction,
-    "a session is recorded before it is bound": _patching(Leases, "_record_bound", _bind_without_record),
-    "a failed opening is undone": _patching(Leases, "_undo", _nothing_async),
-    "an ended session is uncounted": _patching(Leases, "_uncount", _nothing),
+    "a session is recorded before it is bound": _patching(Opening, "_record_bound", _bind_without_record),
+    "a failed opening is undone": _patching(Opening, "_undo", _nothing_async),
+    "an ended session is uncounted": _patching(Leases, "uncounting", _nothing),
     "the fence is checked": _patching(lease, "check_fence", _nothing),
-    "a tab is quarantined after a timeout": _patching(Commands, "quarantine", _forget_mark),
+    "a tab is quarantined after a timeout": _patching(Recovery, "quarantine", _forget_mark),
     "silent owners are reaped": _patching(Reaper, "sweep", _nothing_async),
     "commands at work are marked": _patching(SimMarks, "left", lambda self: self._file.clear() or {}),
     "unknown contexts are disposed of": _patching(SimBrowser, "context_ids", _no_contexts),
-    "leftovers of an earlier life are settled": _patching(Adoption, "_settle", _nothing_async),
+    "leftovers of an earlier life are taken up": _patching(Adoption, "_recover", _nothing_async),
+    "the lease is checked again after a wait": _forget_waiters,
+    "a page that died is rebuilt once": _rebuild_for_each_witness,
+    "a release is compared with the fence when its turn comes": _patching(Leases, "end", _end_whoever_holds_it),
+    "a silent owner is reaped only if it is not alive either": _patching(SimOwners, "state", _no_evidence),
+    "a heartbeat that came first saves the session": _patching(Reaper, "_reap", _reap_without_looking_again),
+    "a pooled tab is made clean": _patching(Pooling, "_seat_to_keep", _keep_as_it_is),
+    "a key is on disk before its command acts": _patching(Keys, "claim", _claim_nothing),
+    "a tab lock keeps others out": _patching(Gate, "_may_run", _may_run_under_a_lock),
+    "sessions of a dead browser are recovered": _patching(Recovery, "recover", _nothing_async),
 }

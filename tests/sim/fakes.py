@@ -10,11 +10,26 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any
+from urllib.parse import urlsplit
 
 from tabherd import wire
-from tabherd.browsers.port import BrowserGone, CdpFailure, LaunchFailed, Listener, Page, Usage
+from tabherd.actions.progress import Progress
+from tabherd.browsers.port import (
+    BrowserGone,
+    CdpFailure,
+    LaunchFailed,
+    Listener,
+    Origins,
+    Page,
+    PageEnd,
+    PageListener,
+    TabGone,
+    Usage,
+    Viewport,
+)
+from tabherd.core.lease import OwnerProcess
 from tabherd.core.model import Browser, RowT, changed
-from tabherd.errors import StoreUnavailable
+from tabherd.errors import OutcomeUnknown, StoreUnavailable
 from tabherd.store.base import Add, Op, Outcome
 from tabherd.store.memory import MemoryStore
 
@@ -36,11 +51,12 @@ class Life:
         self._never: list[asyncio.Future[None]] = []
 
     async def step(self, most_ms: float = 3.0) -> None:
-        await self._alive()
+        await self.alive()
         await asyncio.sleep(self.chance.random() * most_ms / 1000)
-        await self._alive()
+        await self.alive()
 
-    async def _alive(self) -> None:
+    async def alive(self) -> None:
+        """Returns at once in a living broker, and never in a dead one."""
         if self.is_over:
             raise asyncio.CancelledError
         if self.is_dead:
@@ -113,11 +129,70 @@ class SimMarks:
 class Target:
     """One page: who may act on it, and what acts on it now."""
 
-    def __init__(self, target_id: str) -> None:
+    def __init__(self, target_id: str, context: Context) -> None:
         self.target_id = target_id
+        self.context = context
+        self.url = "about:blank"
+        self.title = ""
+        # The page that opened it; empty when the broker or a person did.
+        self.opener_id = ""
+        # What the broker has set.
+        self.viewport: Viewport | None = None
         self.is_closed = False
+        # Its renderer died: it is still listed, and answers nobody.
+        self.is_crashed = False
+        # Whether a command was ever sent to it.
+        self.is_touched = False
         # The command at work in the page. It stays after its caller gave up: only closing the page ends it.
         self.active: str | None = None
+
+
+class SimOwners:
+    """The processes that owners named, as one life of the broker watches them; `alive` is the process table."""
+
+    def __init__(self, alive: set[int], clock: Callable[[], int]) -> None:
+        self._alive = alive
+        self._clock = clock
+        self._pids: dict[str, int] = {}
+        self._died_at: dict[str, int] = {}
+        self._on_death: dict[str, Callable[[], None]] = {}
+
+    def identify(self, pid: int, start_time: float | None) -> int:
+        return pid
+
+    def watch(self, session_id: str, pid: int, started_ticks: int, on_death: Callable[[], None]) -> None:
+        self._pids[session_id], self._on_death[session_id] = pid, on_death
+
+    def state(self, session_id: str) -> OwnerProcess:
+        pid = self._pids.get(session_id)
+        if pid is None:
+            return OwnerProcess.NONE
+        return OwnerProcess.ALIVE if pid in self._alive else OwnerProcess.DEAD
+
+    def died_at(self, session_id: str) -> int:
+        return self._died_at.setdefault(session_id, self._clock())
+
+    def forget(self, session_id: str) -> None:
+        self._pids.pop(session_id, None)
+
+    def die(self, pid: int) -> None:
+        """The kernel tells at once."""
+        for session_id in [session_id for session_id, known in self._pids.items() if known == pid]:
+            self._died_at[session_id] = self._clock()
+            self._on_death[session_id]()
+
+    def close(self) -> None:
+        self._pids.clear()
+
+
+class Context:
+    """What a session has to itself: its pages, its cookies and its localStorage."""
+
+    def __init__(self) -> None:
+        self.targets: dict[str, Target] = {}
+        self.cookies: list[dict[str, Any]] = []
+        # By origin.
+        self.local_storage: dict[str, dict[str, str]] = {}
 
 
 class Process:
@@ -128,12 +203,66 @@ class Process:
         self.is_alive = True
         # Alive, but answers nobody: what SIGSTOP does.
         self.is_hung = False
-        self.contexts: dict[str, dict[str, Target]] = {}
+        self.contexts: dict[str, Context] = {}
+        # The browser's own profile, which no id names.
+        self.profile = Context()
+        # Every page it ever had.
+        self.made: dict[str, Target] = {}
+        # Whom it tells about its pages, in the present life of the broker.
+        self.listener: PageListener | None = None
         self.on_death: list[asyncio.Future[str]] = []
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        contexts = [self.profile, *self.contexts.values()]
+        return {id: target for context in contexts for id, target in context.targets.items()}
+
+    def context(self, context_id: str) -> Context:
+        """That context; without an id the browser's own profile."""
+        return self.contexts[context_id] if context_id else self.profile
+
+    def describe(self, target: Target) -> Page:
+        context_id = next((id for id, context in self.contexts.items() if context is target.context), "")
+        return Page(
+            target_id=target.target_id,
+            context_id=context_id,
+            url=target.url,
+            title=target.title,
+            opener_id=target.opener_id,
+        )
+
+    def open_page(self, target_id: str, context: Context, url: str = "about:blank", opener_id: str = "") -> Target:
+        """A page that the broker did not make: a script opened it, or, without an opener, a person."""
+        target = Target(target_id, context)
+        target.url, target.opener_id = url, opener_id
+        context.targets[target_id] = self.made[target_id] = target
+        if opener_id and self.listener is not None:
+            self.listener.page_opened(self.describe(target))
+        return target
+
+    def move_page(self, target: Target, url: str, title: str = "") -> None:
+        """The page goes elsewhere."""
+        target.url, target.title = url, title
+        if self.listener is not None:
+            self.listener.page_moved(target.target_id, url, title)
+
+    def crash_page(self, target: Target) -> None:
+        """The renderer of one page dies."""
+        target.is_crashed = True
+        if self.listener is not None:
+            self.listener.page_ended(target.target_id, PageEnd.CRASHED)
+
+    def close_page(self, target: Target) -> None:
+        """The page ends, by whoever's hand; of one that crashed before that is not told again."""
+        target.is_closed = True
+        target.context.targets.pop(target.target_id, None)
+        if self.listener is not None and not target.is_crashed:
+            self.listener.page_ended(target.target_id, PageEnd.CLOSED)
 
     def die(self, reason: str) -> None:
         self.is_alive = False
         self.contexts.clear()
+        self.profile.targets.clear()
         for waiter in self.on_death:
             if not waiter.done():
                 waiter.set_result(reason)
@@ -149,8 +278,44 @@ class SimTab:
     async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         raise NotImplementedError("the simulator replaces the action engine")
 
+    async def ping(self) -> None:
+        await self.act()
+
+    async def calm(self) -> None:
+        await self.act()
+
+    async def set_viewport(self, viewport: Viewport) -> None:
+        await self.act()
+        self.target.viewport = viewport
+
+    async def act(self) -> None:
+        """One round trip to the page."""
+        await self.browser._call()
+        if self.target.is_closed or self.target.is_crashed:
+            raise TabGone("the page is gone", was_sent=False)
+
     def listen(self, method: str, listener: Listener) -> Callable[[], None]:
         return lambda: None
+
+
+class LivingListener:
+    """Tells the broker about pages, as long as that life of it lasts."""
+
+    def __init__(self, listener: PageListener, life: Life) -> None:
+        self._listener = listener
+        self._life = life
+
+    def page_opened(self, page: Page) -> None:
+        if not self._life.is_dead:
+            self._listener.page_opened(page)
+
+    def page_ended(self, target_id: str, how: PageEnd) -> None:
+        if not self._life.is_dead:
+            self._listener.page_ended(target_id, how)
+
+    def page_moved(self, target_id: str, url: str, title: str) -> None:
+        if not self._life.is_dead:
+            self._listener.page_moved(target_id, url, title)
 
 
 class SimBrowser:
@@ -162,26 +327,57 @@ class SimBrowser:
         self._life = life
         self._mint = mint
 
+    async def watch_pages(self, listener: PageListener) -> None:
+        await self._call()
+        self.process.listener = LivingListener(listener, self._life)
+
     async def new_context(self) -> str:
         await self._call()
         context_id = self._mint("context")
-        self.process.contexts[context_id] = {}
+        self.process.contexts[context_id] = Context()
         await self._call()
         return context_id
 
     async def new_tab(self, context_id: str) -> SimTab:
         await self._call()
-        target = Target(self._mint("target"))
-        self.process.contexts[context_id][target.target_id] = target
+        context = self.process.context(context_id)
+        target = Target(self._mint("target"), context)
+        context.targets[target.target_id] = self.process.made[target.target_id] = target
         await self._call()
         return SimTab(self, target)
 
     async def attach_tab(self, target_id: str) -> SimTab:
         await self._call()
-        for targets in self.process.contexts.values():
-            if target := targets.get(target_id):
-                return SimTab(self, target)
-        raise CdpFailure("Target.attachToTarget", -32602, "No target with given id found")
+        target = self.process.targets.get(target_id)
+        if target is None or target.is_crashed:
+            raise TabGone("the page is gone", was_sent=False)
+        return SimTab(self, target)
+
+    async def let_go(self, target_id: str) -> None:
+        await self._call()
+
+    async def cookies(self, context_id: str) -> list[dict[str, Any]]:
+        await self._call()
+        if context_id and context_id not in self.process.contexts:
+            raise CdpFailure("Storage.getCookies", -32602, "Failed to find context")
+        return list(self.process.context(context_id).cookies)
+
+    async def set_cookies(self, context_id: str, cookies: list[dict[str, Any]]) -> None:
+        await self._call()
+        self.process.context(context_id).cookies += cookies
+
+    async def local_storage(self, target_id: str) -> tuple[str, dict[str, str]] | None:
+        await self._call()
+        target = self.process.targets.get(target_id)
+        if target is None or target.is_crashed:
+            raise TabGone("the page is gone", was_sent=False)
+        origin = origin_of(target.url)
+        return (origin, dict(target.context.local_storage.get(origin, {}))) if origin else None
+
+    async def put_local_storage(self, context_id: str, origins: Origins) -> None:
+        await self._call()
+        for origin, items in origins.items():
+            self.process.context(context_id).local_storage.setdefault(origin, {}).update(items)
 
     async def context_ids(self) -> list[str]:
         await self._call()
@@ -189,11 +385,7 @@ class SimBrowser:
 
     async def pages(self) -> list[Page]:
         await self._call()
-        return [
-            Page(target_id=target_id, context_id=context_id, url="", title="")
-            for context_id, targets in self.process.contexts.items()
-            for target_id in targets
-        ]
+        return [self.process.describe(target) for target in self.process.targets.values()]
 
     async def probe(self) -> Usage:
         await self._call()
@@ -201,15 +393,18 @@ class SimBrowser:
 
     async def close_tab(self, target_id: str) -> None:
         await self._call()
-        for targets in self.process.contexts.values():
-            if target := targets.pop(target_id, None):
-                target.is_closed = True
+        if target := self.process.targets.get(target_id):
+            self.process.close_page(target)
+        await self._call()
+
+    async def end_workers(self, context_id: str) -> None:
         await self._call()
 
     async def dispose_context(self, context_id: str) -> None:
         await self._call()
-        for target in self.process.contexts.pop(context_id, {}).values():
-            target.is_closed = True
+        context = self.process.contexts.pop(context_id, Context())
+        for target in list(context.targets.values()):
+            self.process.close_page(target)
         await self._call()
 
     async def wait_gone(self) -> str:
@@ -251,7 +446,12 @@ class SimLauncher:
             raise LaunchFailed("the simulated binary exits at once")
         process = Process(changed(row, pid=len(self._processes) + 1))
         self._processes[row.id] = process
-        await self._life.step(50.0)
+        try:
+            await self._life.step(50.0)
+        except asyncio.CancelledError:
+            # Whoever asked for it has gone: nothing is left behind.
+            process.die("unwanted")
+            raise
         return SimBrowser(process, self._life, self._mint)
 
     async def adopt(self, row: Browser) -> SimBrowser | None:
@@ -275,20 +475,31 @@ class SimLauncher:
             process.die("reaped")
 
 
-async def sim_perform(tab: SimTab, action: wire.AnyAction) -> Any:
+def origin_of(url: str) -> str:
+    """scheme://host of a web page; empty for other addresses."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else ""
+
+
+async def sim_perform(tab: SimTab, action: wire.AnyAction, progress: Progress) -> Any:
     """Act on a fake page. `hang` never ends by itself and, like a real page, does not stop when its caller does."""
-    assert isinstance(action, wire.Evaluate)
     target = tab.target
-    if target.active is not None and tab.browser.process.is_alive:
+    if isinstance(action, wire.Navigate):
+        await tab.act()
+        tab.browser.process.move_page(target, action.url)
+        return {"url": action.url, "title": ""}
+    assert isinstance(action, wire.Evaluate)
+    target.is_touched = True
+    if target.active is not None and tab.browser.process.is_alive and not target.is_crashed:
         raise Violation(f"{action.expression} starts on {target.target_id} while {target.active} is at work in it")
-    await tab.browser._call()
-    if target.is_closed:
-        raise BrowserGone("the page is closed", was_sent=False)
+    await tab.act()
+    progress.acts()
     target.active = action.expression
     if action.expression.endswith("hang"):
         await asyncio.get_running_loop().create_future()
-    await tab.browser._call()
     await tab.browser._life.step(20.0)
+    if target.is_crashed:
+        raise OutcomeUnknown("the page crashed")
     if not tab.browser.process.is_alive:
         raise BrowserGone("the process died", was_sent=True)
     target.active = None

@@ -8,9 +8,11 @@ from random import Random
 from typing import Any
 
 from tabherd.broker.admission import Admission, Claim
+from tabherd.broker.stock import PooledTab
 from tabherd.browsers.pool import Listener, Pool, PoolPolicy
+from tabherd.browsers.port import Page, PageEnd
 from tabherd.browsers.slot import SlotPolicy
-from tabherd.core.lease import Caps
+from tabherd.core.caps import Caps
 from tabherd.core.lifecycle import BrowserState
 from tabherd.core.model import Browser
 
@@ -42,6 +44,7 @@ class Stage:
             listener=Listener(
                 record=self._record,
                 forget=self._forget,
+                listen_on=lambda row: SilentListener(),
                 on_ready=lambda row: None,
                 on_gone=lambda row, reason: self.gone.append((row.id, reason)),
                 on_recycled=lambda row, reason: None,
@@ -53,7 +56,9 @@ class Stage:
             ),
             clock=self.loop.clock_ms,
         )
-        self.admission = Admission(self.pool, self._caps, max_waiters=self._max_waiters, clock=self.loop.clock_ms)
+        self.admission = Admission(
+            self.pool, self._caps, max_waiters=self._max_waiters, clock=self.loop.clock_ms, close=self._close
+        )
         self.pool.start()
         self.pool.keep()
         await self.pool.wait_tried()
@@ -96,6 +101,19 @@ class Stage:
 
     async def _forget(self, row: Browser) -> None:
         self.rows.pop(row.id, None)
+
+    async def _close(self, pooled: PooledTab) -> None:
+        await pooled.browser.dispose_context(pooled.row.context_id)
+
+
+class SilentListener:
+    """Nobody here is interested in pages."""
+
+    def page_opened(self, page: Page) -> None: ...
+
+    def page_ended(self, target_id: str, how: PageEnd) -> None: ...
+
+    def page_moved(self, target_id: str, url: str, title: str) -> None: ...
 
 
 def on_stage(play: Callable[[Stage], Coroutine[Any, Any, None]], **settings: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections.abc import Callable
 from typing import Any
 
 # A history that takes more turns of the loop than this goes round in circles.
@@ -22,6 +23,9 @@ class _NoSelector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         assert self.loop is not None
+        woken = [look() for look in list(self.loop.watches)]
+        if any(woken):
+            return []
         if timeout is None:
             raise RuntimeError("deadlock: every task waits and no timer is set")
         self.loop.now_s += timeout
@@ -45,6 +49,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector = _NoSelector()
         self.now_s = 1_000.0
         self.turns = 0
+        # Called at every turn of the loop, before time moves: they see every state that lasts longer than a turn. True
+        # says that somebody was woken and time must not move yet.
+        self.watches: list[Callable[[], bool]] = []
         super().__init__(selector)
         selector.loop = self
 

@@ -1,4 +1,4 @@
-"""lifecycles.md, from the transition tables of `tabherd.core.lifecycle`."""
+"""lifecycles.md, from the transition tables of `core.lifecycle` and the expiry rules of `core.lease`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from enum import StrEnum
 from typing import Any
 
 from tabherd.core import lifecycle
+from tabherd.core.lease import EXPIRY_RULES
+
+from .markdown import row, table
 
 
 def write() -> Iterator[str]:
@@ -25,11 +28,11 @@ def write() -> Iterator[str]:
         "Command": lifecycle.COMMAND,
         "Task": lifecycle.TASK,
     }
-    for name, table in tables.items():
-        reached = {after for moves in table.values() for after in moves.values()}
+    for name, moves_of in tables.items():
+        reached = {after for moves in moves_of.values() for after in moves.values()}
         yield from ("", f"## {name}", "", "```mermaid", "stateDiagram-v2")
-        first = next(iter(table))
-        for state, moves in table.items():
+        first = next(iter(moves_of))
+        for state, moves in moves_of.items():
             if state is first or state not in reached:
                 yield f"    [*] --> {state}"
             yield from (f"    {state} --> {after}: {event}" for event, after in moves.items())
@@ -40,6 +43,21 @@ def write() -> Iterator[str]:
         if comments:
             yield ""
             yield from (f"- `{member}`: {comment}." for member, comment in comments.items())
+    yield from _expiry_rules()
+
+
+def _expiry_rules() -> Iterator[str]:
+    yield from (
+        "",
+        "## When a session ends by itself",
+        "",
+        "The first line that fits a session is its rule; exactly one does. Besides, a session past its deadline serves",
+        "nothing any more and is taken down 120 s later (the pool's `deadline_grace_s`), whatever else is true.",
+        "",
+    )
+    yield from table("rule", "who", "what ends it, besides release and deadline")
+    for each in EXPIRY_RULES:
+        yield row(f"`{each.rule}`", each.holder, each.ends)
 
 
 def _member_comments(kind: type[StrEnum]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """What can be done to a page: one function per kind of action."""
 
 from .engine import perform
+from .progress import Progress
 
-__all__ = ["perform"]
+__all__ = ["Progress", "perform"]

@@ -1,10 +1,12 @@
 """Performs one action on one tab and answers with its result, or with an error from the tree.
 
 Invariants:
-- `BrowserGone` passes through: only the broker knows what becomes of the session. No other error of the browser layer
-  does: a page that closed or crashed under the action, and whatever Chromium refuses, become typed errors here.
+- `BrowserGone` and `TabGone` pass through: only the broker knows what becomes of the session, and whether anything of
+  the action had been sent by then. No other error of the browser layer does: what Chromium refuses becomes a typed
+  error here.
 - There is no timeout in here. The caller holds the one deadline and cancels; every action then takes its listeners
-  and half-done waits with it.
+  and half-done waits with it. What it was waiting for at that moment, and whether the page was touched at all, is in
+  the `Progress` that the caller gave.
 
 A new kind is a function and a line in the table.
 """
@@ -15,29 +17,52 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from .. import wire
-from ..browsers.port import CdpFailure, TabGone, TabPort
-from ..errors import OutcomeUnknown, StateConflict, TabDead
-from .evaluate import evaluate
+from ..browsers.port import CdpFailure, TabPort
+from ..errors import StateConflict
+from .choose import check, select
+from .cookies import cookies, set_cookies
+from .evaluate import run_expression
+from .fill import fill
+from .history import back, forward, reload
+from .keyboard import press, type_text
 from .navigate import navigate
+from .pointer import click, dblclick, hover
+from .progress import Progress
+from .read import html, text
 from .screenshot import screenshot
-from .text import text
+from .scroll import scroll
+from .snapshot import snapshot
+from .wait import wait
 
-PERFORMERS: Final[Mapping[type[wire.Action], Callable[[TabPort, Any], Awaitable[Any]]]] = {
+PERFORMERS: Final[Mapping[type[wire.Action], Callable[[TabPort, Any, Progress], Awaitable[Any]]]] = {
     wire.Navigate: navigate,
-    wire.Evaluate: evaluate,
+    wire.Back: back,
+    wire.Forward: forward,
+    wire.Reload: reload,
+    wire.Click: click,
+    wire.Dblclick: dblclick,
+    wire.Hover: hover,
+    wire.Type: type_text,
+    wire.Fill: fill,
+    wire.Press: press,
+    wire.Select: select,
+    wire.Check: check,
+    wire.Scroll: scroll,
+    wire.Wait: wait,
+    wire.Evaluate: run_expression,
     wire.Text: text,
+    wire.Html: html,
+    wire.Snapshot: snapshot,
     wire.Screenshot: screenshot,
+    wire.Cookies: cookies,
+    wire.SetCookies: set_cookies,
 }
 
 
-async def perform(tab: TabPort, action: wire.AnyAction) -> Any:
-    """Do it, and return what goes into the command's `result`."""
+async def perform(tab: TabPort, action: wire.AnyAction, progress: Progress | None = None) -> Any:
+    """Do it, and return what goes into the command's `result`. `progress` tells meanwhile what it waits for."""
     try:
-        return await PERFORMERS[type(action)](tab, action)
-    except TabGone as gone:
-        if gone.was_sent:
-            raise OutcomeUnknown(str(gone)) from gone
-        raise TabDead(str(gone)) from gone
+        return await PERFORMERS[type(action)](tab, action, progress or Progress())
     except CdpFailure as failure:
         raise StateConflict(
             f"The page does not allow this now: {failure.message}.", method=failure.method, error=failure.message

@@ -19,6 +19,7 @@ import msgspec
 from .. import wire
 from ..browsers.port import CdpFailure, TabPort
 from ..errors import JavascriptError
+from .progress import Progress
 
 # Handles of one evaluation are dropped together. Shared by all of them, because a tab runs one action at a time.
 _GROUP: Final = "tabherd"
@@ -35,9 +36,15 @@ _NAVIGATED: Final = (
 _STRINGIFY: Final = "function() { return JSON.stringify(this) }"
 
 
-async def evaluate(tab: TabPort, action: wire.Evaluate) -> Any:
+async def run_expression(tab: TabPort, action: wire.Evaluate, progress: Progress) -> Any:
     """The value of the expression; of the function it is, applied to them, when there are arguments."""
     expression = action.expression if action.args is None else apply(action.expression, action.args)
+    progress.acts()
+    return await evaluate(tab, expression)
+
+
+async def evaluate(tab: TabPort, expression: str) -> Any:
+    """The value of the expression, promises awaited."""
     try:
         answer = await tab.call(
             "Runtime.evaluate", {"expression": expression, "awaitPromise": True, "objectGroup": _GROUP}
@@ -55,15 +62,6 @@ async def evaluate(tab: TabPort, action: wire.Evaluate) -> Any:
             action="Look at the page before you evaluate again: part of the expression may have run.",
             reason="navigated",
         ) from failure
-
-
-async def ask(tab: TabPort, function: str, *arguments: Any) -> Any:
-    """The JSON value that a function of ours returns in the page. Raises `CdpFailure` when the document goes away."""
-    answer = await tab.call("Runtime.evaluate", {"expression": apply(function, list(arguments)), "returnByValue": True})
-    if "exceptionDetails" in answer:
-        # Ours do not throw by themselves: the page has replaced something they stand on.
-        raise _thrown(answer["exceptionDetails"])
-    return answer["result"].get("value")
 
 
 def apply(function: str, arguments: list[Any]) -> str:

@@ -13,35 +13,49 @@ import structlog
 
 from .. import config
 from ..actions.engine import perform as perform_on_page
-from ..browsers.pool import Listener, Pool, PoolPolicy
-from ..browsers.port import Launcher
-from ..browsers.slot import Slot, SlotPolicy
+from ..browsers.pool import Listener, Pool
+from ..browsers.port import Launcher, Page, PageEnd, PageListener
+from ..browsers.slot import Slot
 from ..config import Config
-from ..core import lease
-from ..core.breaker import BreakerPolicy, BreakerState
-from ..core.lifecycle import BrowserState, LeaseState
+from ..core.breaker import BreakerState
+from ..core.lifecycle import LEASE, BrowserState, is_terminal
 from ..core.model import Browser, Node
 from ..metrics import Metrics
 from ..store.base import Delete, Put, Store
+from .access import Access
 from .admission import Admission
 from .adoption import Adoption
+from .audit import Auditor
+from .checkpoints import Checkpoints
 from .commands import Commands
 from .credentials import Credentials
 from .events import EventBus
+from .idempotency import Keys
 from .ids import Ids
-from .leases import Leases, Perform
+from .leases import SERVER_STOPPED, Leases, Perform
 from .ledger import Ledger
 from .marks import Marks
+from .opening import Opening
 from .operations import Operations
+from .order import ordered
+from .owners import Owners
 from .patience import patiently
+from .policies import caps_of, policy_of
+from .pooling import Pooling
 from .reaper import Reaper
-from .registry import Registry
+from .recovery import Recovery
+from .registry import LiveSession, Registry
 from .sessions import Sessions
+from .tab_locks import TabLocks
+from .tabs import Tabs
+from .turns import Turns
 
 log = structlog.get_logger("broker")
 
 # How long work that goes on after its caller left may delay a stop.
 STOP_LIMIT_S = 5.0
+# Lease states that are worth a gauge: those that hold something.
+COUNTED_STATES = tuple(state for state in LEASE if not is_terminal(LEASE, state))
 
 
 def wall_clock_ms() -> int:
@@ -66,13 +80,13 @@ class Broker:
         clock: Callable[[], int] = wall_clock_ms,
         chance: Random | None = None,
         perform: Perform = perform_on_page,
+        owners: Owners | None = None,
     ) -> None:
         self.config = config
         self.node = node
         self.events = events
         self.metrics = metrics
         self.credentials = credentials
-        self._store = store
         self._launcher = launcher
         self._clock = clock
         self._ids = Ids(clock, chance or SystemRandom(), node.epoch)
@@ -81,13 +95,16 @@ class Broker:
         # Work that goes on after its caller left; bounded by the callers that were admitted.
         self._background: set[asyncio.Task[None]] = set()
         self._services: list[asyncio.Task[None]] = []
+        self._store = store = ordered(store)
+        self._owners = owners or Owners(clock)
         self._pools = {name: self._make_pool(name, settings) for name, settings in config.pools.items()}
         self._admissions = {
             name: Admission(
                 self._pools[name],
-                _caps_of(settings, memory_bytes),
+                caps_of(settings, memory_bytes),
                 max_waiters=settings.max_waiters,
                 clock=clock,
+                close=lambda pooled: self._pooling.close(pooled),
             )
             for name, settings in config.pools.items()
         }
@@ -98,16 +115,70 @@ class Broker:
             registry=self._registry,
             events=events,
             clock=clock,
+            evict_on=lambda browser_id: self._pooling.evict_on(browser_id),
+        )
+        access = Access(store=store, registry=self._registry, clock=clock)
+        turns = Turns(registry=self._registry, events=events, clock=clock)
+        self.auditor = Auditor(store=store, ledger=self._ledger, ids=self._ids, clock=clock)
+        self.tab_locks = TabLocks(
+            config=config,
+            registry=self._registry,
+            access=access,
+            turns=turns,
+            events=events,
+            auditor=self.auditor,
+            ids=self._ids,
+            clock=clock,
+            refuse_when_draining=self.operations.refuse_commands,
+        )
+        self._checkpoints = Checkpoints(
+            node_id=node.id,
+            store=store,
+            registry=self._registry,
+            keeps_cookies=lambda pool: not config.pools[pool].is_single,
+            clock=clock,
+            spawn=self._spawn,
         )
         self.leases = Leases(
+            config=config,
+            store=store,
+            admissions=self._admissions,
+            registry=self._registry,
+            checkpoints=self._checkpoints,
+            owners=self._owners,
+            events=events,
+            clock=clock,
+        )
+        self.opening = Opening(
             config=config,
             node_id=node.id,
             store=store,
             admissions=self._admissions,
-            registry=self._registry,
-            events=events,
+            leases=self.leases,
+            checkpoints=self._checkpoints,
+            owners=self._owners,
             ids=self._ids,
             clock=clock,
+            perform=perform,
+        )
+        self._pooling = Pooling(
+            store=store,
+            admissions=self._admissions,
+            registry=self._registry,
+            leases=self.leases,
+            checkpoints=self._checkpoints,
+            events=events,
+            clock=clock,
+        )
+        self._recovery = Recovery(
+            store=store,
+            admissions=self._admissions,
+            registry=self._registry,
+            leases=self.leases,
+            checkpoints=self._checkpoints,
+            events=events,
+            clock=clock,
+            spawn=self._spawn,
             perform=perform,
         )
         self.sessions = Sessions(
@@ -116,7 +187,14 @@ class Broker:
             pools=self._pools,
             admissions=self._admissions,
             leases=self.leases,
+            opening=self.opening,
+            pooling=self._pooling,
+            recovery=self._recovery,
+            checkpoints=self._checkpoints,
             registry=self._registry,
+            access=access,
+            tab_locks=self.tab_locks,
+            auditor=self.auditor,
             events=events,
             metrics=metrics,
             ids=self._ids,
@@ -124,16 +202,36 @@ class Broker:
             refuse_when_draining=self.operations.refuse_sessions,
             spawn=self._spawn,
         )
+        self.tabs = Tabs(
+            config=config,
+            node_id=node.id,
+            store=store,
+            admissions=self._admissions,
+            registry=self._registry,
+            access=access,
+            leases=self.leases,
+            recovery=self._recovery,
+            checkpoints=self._checkpoints,
+            events=events,
+            auditor=self.auditor,
+            ids=self._ids,
+            clock=clock,
+            spawn=self._spawn,
+        )
         self.commands = Commands(
             config=config,
             node_id=node.id,
             epoch=node.epoch,
-            store=store,
             registry=self._registry,
-            leases=self.leases,
+            access=access,
+            turns=turns,
+            tabs=self.tabs,
+            recovery=self._recovery,
+            checkpoints=self._checkpoints,
+            keys=Keys(store=store, clock=clock),
             ledger=self._ledger,
+            auditor=self.auditor,
             marks=marks,
-            events=events,
             metrics=metrics,
             ids=self._ids,
             clock=clock,
@@ -145,11 +243,12 @@ class Broker:
             store=store,
             registry=self._registry,
             leases=self.leases,
+            pooling=self._pooling,
+            owners=self._owners,
+            events=events,
             metrics=metrics,
-            times_of=lambda pool: lease.LeaseTimes(idle_ttl_ms=config.pools[pool].idle_ttl_s * 1000),
             clock=clock,
         )
-
         self._adoption = Adoption(
             node_id=node.id,
             store=store,
@@ -157,8 +256,13 @@ class Broker:
             pools=self._pools,
             admissions=self._admissions,
             leases=self.leases,
-            commands=self.commands,
+            pooling=self._pooling,
+            recovery=self._recovery,
+            checkpoints=self._checkpoints,
             marks=marks,
+            events=events,
+            clock=clock,
+            listen=self._listen_on,
         )
         self._feed_gauges()
 
@@ -175,29 +279,46 @@ class Broker:
         await asyncio.gather(*(pool.wait_tried() for pool in self._pools.values()))
 
     async def stop(self) -> None:
-        """End every session and browser; afterwards no process, context or unfinished row of this node is left."""
+        """End every browser. Sessions that are open are kept on disk with their state, for the next start."""
         self.operations.stop()
         for service in self._services:
             service.cancel()
         if self._services:
             await asyncio.wait(self._services)
-        ended = await asyncio.gather(
-            *(self.leases.end(live, "server_stopped") for live in self._registry), return_exceptions=True
-        )
+        kept = await asyncio.gather(*(self._keep(live) for live in self._registry), return_exceptions=True)
         # A store that is away must not keep browsers alive: the next start settles what could not be written.
-        for error in (error for error in ended if isinstance(error, Exception)):
-            log.warning("a session could not be ended in order", error=str(error))
+        for error in (error for error in kept if isinstance(error, Exception)):
+            log.warning("a session could not be kept in order", error=str(error))
         if self._background:
             _, unfinished = await asyncio.wait(self._background, timeout=STOP_LIMIT_S)
             for task in unfinished:
                 task.cancel()
         await asyncio.gather(*(pool.stop() for pool in self._pools.values()))
+        self._owners.close()
         await self._ledger.stop()
+
+    async def _keep(self, live: LiveSession) -> None:
+        """A session that outlives this server: the next one finds it as if its browser had died."""
+        try:
+            async with asyncio.timeout(STOP_LIMIT_S):
+                await self._checkpoints.take(live)
+        except TimeoutError:
+            log.warning("a session is kept as it was written down last", sessionId=live.row.id)
+        self.leases.unbind(live, SERVER_STOPPED)
+        for tab in live.tabs.values():
+            if tab.row.provenance == "borrowed" and live.browser is not None:
+                # What is not ours must not end with us.
+                await live.browser.let_go(tab.row.target_id)
 
     async def drain(self) -> None:
         """Take nothing new, for good, and wait until no command runs."""
         self.operations.stop()
         await self._registry.idle.wait()
+
+    def drop_controller(self, controller_id: str) -> None:
+        """A controller's connection is closed: its queued and running commands end, and so do its tab locks."""
+        self.commands.drop_controller(controller_id)
+        self.tab_locks.drop_controller(controller_id)
 
     @property
     def is_draining(self) -> bool:
@@ -214,14 +335,15 @@ class Broker:
     def _make_pool(self, name: str, settings: config.Pool) -> Pool:
         return Pool(
             name,
-            policy=_policy_of(settings),
+            policy=policy_of(settings),
             launcher=self._launcher,
             listener=Listener(
                 record=self._record_browser,
+                listen_on=lambda row: self._listen_on(row.id),
                 forget=self._forget_browser,
                 on_ready=lambda row: self._publish_browser("browser.ready", row),
                 on_gone=self._browser_gone,
-                on_recycled=lambda row, reason: self._publish_browser("browser.recycled", row, reason=reason),
+                on_recycled=self._browser_recycled,
                 on_stopped=self._browser_stopped,
                 on_capacity=lambda: self._admissions[name].pump(),
             ),
@@ -240,7 +362,7 @@ class Broker:
         metrics = self.metrics
         for name in self._pools:
             admission = self._admissions[name]
-            for lease_state in (LeaseState.RESERVED, LeaseState.ACTIVE, LeaseState.CLOSING):
+            for lease_state in COUNTED_STATES:
                 metrics.sessions.labels(name, lease_state).set_function(partial(admission.count, lease_state))
             metrics.acquire_waiters.labels(name).set_function(partial(getattr, admission, "waiting"))
             metrics.pool_capacity.labels(name).set(admission.caps.max_active)
@@ -276,20 +398,30 @@ class Broker:
     def _publish_browser(self, event: str, row: Browser, **fields: Any) -> None:
         self.events.publish(event, browserId=row.id, pool=row.pool, **fields)
 
+    def _listen_on(self, browser_id: str) -> PageListener:
+        return _Pages(browser_id, self.tabs, self._pooling)
+
     def _browser_gone(self, row: Browser, reason: str) -> None:
-        """Its contexts died with it: end the sessions that were in it."""
+        """Its contexts died with it: the sessions that were in it get another one."""
         self.metrics.browser_crashes_total.inc()
         self._publish_browser("browser.crashed", row, reason=reason)
         log.warning("browser gone", browserId=row.id, pool=row.pool, reason=reason)
-        for live in self._registry.on_browser(row.id):
-            self._spawn(self.leases.lose(live, "browser_crashed"))
+        self._recover_all(row, "browser_crashed")
+
+    def _browser_recycled(self, row: Browser, reason: str) -> None:
+        self._publish_browser("browser.recycled", row, reason=reason)
+        self._pooling.evict_on(row.id)
 
     def _browser_stopped(self, row: Browser, reason: str) -> None:
         """A planned end. Only a restart takes sessions along; otherwise the last one had left."""
         self._publish_browser("browser.stopped", row, reason=reason)
         log.info("browser stopped", browserId=row.id, pool=row.pool, reason=reason)
+        self._recover_all(row, "browser_restarted")
+
+    def _recover_all(self, row: Browser, reason: str) -> None:
+        self._pooling.evict_on(row.id)
         for live in self._registry.on_browser(row.id):
-            self._spawn(self.leases.lose(live, "browser_restarted"))
+            self._recovery.browser_died(live, reason)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -302,36 +434,20 @@ class Broker:
             log.error("background work failed", exc_info=error)
 
 
-def _caps_of(settings: config.Pool, memory_bytes: int) -> lease.Caps:
-    """The pool's caps; never more sessions than its browsers have seats."""
-    return lease.Caps(
-        max_active=min(settings.max_active or lease.derive_max_active(memory_bytes), _policy_of(settings).seats_max),
-        max_active_per_key=settings.max_active_per_key,
-        max_active_per_agent=settings.max_active_per_agent,
-    )
+class _Pages:
+    """Tells one browser's news about pages to whom they concern."""
 
+    def __init__(self, browser_id: str, tabs: Tabs, pooling: Pooling) -> None:
+        self._browser_id = browser_id
+        self._tabs = tabs
+        self._pooling = pooling
 
-def _policy_of(settings: config.Pool) -> PoolPolicy:
-    return PoolPolicy(
-        browsers_min=settings.browsers_min,
-        browsers_max=settings.browsers_max,
-        warm=settings.warm,
-        shrink_after_ms=settings.shrink_after_s * 1000,
-        slot=SlotPolicy(
-            sessions_per_browser=settings.sessions_per_browser,
-            probe_every_ms=settings.probe_every_ms,
-            probe_limit_ms=settings.probe_limit_ms,
-            recycle_sessions=settings.recycle_sessions,
-            recycle_age_ms=settings.recycle_age_s * 1000,
-            recycle_pss_bytes=settings.recycle_pss_mb << 20,
-            breaker=BreakerPolicy(
-                crashes_max=settings.breaker_crashes,
-                window_ms=settings.breaker_window_s * 1000,
-                open_ms=settings.breaker_open_s * 1000,
-                open_max_ms=settings.breaker_open_max_s * 1000,
-            ),
-            is_private=settings.isolation == "browser",
-            is_shared=settings.isolation == "shared",
-            is_single=settings.is_single,
-        ),
-    )
+    def page_opened(self, page: Page) -> None:
+        self._tabs.page_opened(self._browser_id, page)
+
+    def page_ended(self, target_id: str, how: PageEnd) -> None:
+        self._tabs.page_ended(target_id, how)
+        self._pooling.page_ended(target_id)
+
+    def page_moved(self, target_id: str, url: str, title: str) -> None:
+        self._tabs.page_moved(target_id, url, title)

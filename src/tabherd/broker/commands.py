@@ -2,50 +2,59 @@
 
 Every accepted command ends in exactly one outcome, and two commands never overlap on a tab. A command whose time ran
 out, or whose caller left, may still be at work inside the page, so its tab is quarantined: nobody is granted the tab
-until the page behind it has been replaced. After every wait the lease is checked again, because the session may have
-changed hands or ended meanwhile.
+until the page behind it has been replaced, or its caller wanted it kept. After every wait the lease is checked again,
+because the session may have changed hands or ended meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
-import structlog
 
 from .. import wire
-from ..browsers.port import BrowserGone, CdpFailure, TabPort
+from ..browsers.port import BrowserGone, TabGone
 from ..config import Config
 from ..core import lease
-from ..core.gate import Granted, Ticket
-from ..core.lifecycle import COMMAND, TAB, CommandEvent, CommandState, TabEvent, advance
-from ..core.model import Command, Tab, changed
+from ..core.gate import Queued, Ticket
+from ..core.lifecycle import COMMAND, CommandEvent, CommandState, TabState, advance
+from ..core.model import Command, Idempotency, changed
 from ..errors import (
     BrowserCrashed,
     CommandNotFound,
     CommandTimedOut,
     LeaseLost,
+    NotOwner,
     OutcomeUnknown,
-    QueueWaitTimedOut,
+    StateConflict,
     TabherdError,
-    TabNotFound,
+    from_wire,
 )
 from ..metrics import Metrics
-from ..store.base import Applied, Store, Update
+from .accepted import Accepted, Cancelled, Repeated, Request, encode_outcome, event_of, kind_of, scopes_of
+from .access import Access, is_visible, page_of
+from .audit import Auditor
 from .caller import Caller
-from .events import EventBus
+from .checkpoints import Checkpoints
+from .idempotency import Keys
 from .ids import Ids, epoch_of_command
-from .leases import Leases, Perform
+from .leases import SERVER_STOPPED, Perform
 from .ledger import OUTCOME_MAX_CHARS, Ledger, unseen
 from .marks import Marks
-from .patience import patiently
+from .patience import to_the_end
+from .recovery import Recovery
 from .registry import LiveTab, Registry
-from .sessions import Spawn
+from .tabs import Tabs
+from .turns import Turns
 from .views import command_view
 
-log = structlog.get_logger("commands")
+# What leaves the page that is there; before it, what that page keeps is read once more.
+LEAVING = (wire.Navigate, wire.Back, wire.Forward, wire.Reload)
+
+CLOSE_UNWANTED = wire.Close(wait_policy="wait_with_timeout")
 
 
 class Commands:
@@ -57,52 +66,155 @@ class Commands:
         config: Config,
         node_id: str,
         epoch: int,
-        store: Store,
         registry: Registry,
-        leases: Leases,
+        access: Access,
+        turns: Turns,
+        tabs: Tabs,
+        recovery: Recovery,
+        checkpoints: Checkpoints,
+        keys: Keys,
         ledger: Ledger,
+        auditor: Auditor,
         marks: Marks,
-        events: EventBus,
         metrics: Metrics,
         ids: Ids,
         clock: Callable[[], int],
         refuse_when_draining: Callable[[], None],
-        spawn: Spawn,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
         perform: Perform,
     ) -> None:
         self._gate_config = config.gate
         self._node_id = node_id
         self._epoch = epoch
-        self._store = store
         self._registry = registry
-        self._leases = leases
+        self._access = access
+        self._turns = turns
+        self._tabs = tabs
+        self._recovery = recovery
+        self._checkpoints = checkpoints
+        self._keys = keys
         self._ledger = ledger
+        self._auditor = auditor
         self._marks = marks
-        self._events = events
         self._metrics = metrics
         self._ids = ids
         self._clock = clock
         self._refuse_when_draining = refuse_when_draining
         self._spawn = spawn
         self._perform = perform
+        # Commands that wait or run, by id.
+        self._accepted: dict[str, Accepted] = {}
 
-    async def run(self, caller: Caller, tab_id: str, action: wire.AnyAction) -> wire.CommandView:
-        """Run the action and answer with its result; a failure is raised, with the command's id in its details."""
+    # --- Verbs ----------------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        caller: Caller,
+        tab_id: str,
+        request: Request,
+        on_accepted: Callable[[str, int], None] = lambda command_id, position: None,
+    ) -> wire.CommandView:
+        """Run it and answer with its result; a failure is raised, with the command's id in its details.
+
+        `on_accepted` hears the command's id and its place in the queue, 0 when it runs at once.
+        """
         self._refuse_when_draining()
-        kind = str(action.__struct_config__.tag)
-        tab = self._owned_tab(caller, tab_id, action)
-        caller.require("evaluate" if kind == "evaluate" else "browse")
+        kind = kind_of(request)
+        tab = self._access.usable_tab(caller, tab_id, request.session_id, request.fence)
+        for scope in scopes_of(request):
+            caller.require(scope)
+        if request.idempotency_key is not None:
+            earlier = await self._keys.find(caller.agent_id, request.idempotency_key, tab_id, request)
+            if earlier is not None:
+                return await self._answer_again(caller, earlier)
+        accepted = self._accept(caller, tab, kind, request)
+        if request.idempotency_key is not None:
+            accepted.key = self._keys.begin(
+                caller.agent_id, request.idempotency_key, tab_id, request, accepted.ticket.id
+            )
+        self._accepted[accepted.ticket.id] = accepted
+        self._registry.count_command(1)
+        try:
+            on_accepted(accepted.ticket.id, accepted.position)
+            view = await self._run_accepted(caller, accepted, request)
+            accepted.ended.set_result(view)
+            return view
+        except BaseException as error:
+            accepted.ended.set_exception(error)
+            # Looked at, or asyncio would complain when nobody else wants to know.
+            accepted.ended.exception()
+            raise
+        finally:
+            del self._accepted[accepted.ticket.id]
+            if accepted.key is not None:
+                self._keys.end(accepted.key)
+            self._registry.count_command(-1)
+
+    async def open_tab(self, caller: Caller, session_id: str, request: wire.OpenTab) -> wire.TabView:
+        """One tab more, and its first page; a tab whose page cannot be opened is closed again."""
+        self._refuse_when_draining()
+        tab = await self._tabs.open(caller, session_id, request)
+        if request.url is not None:
+            try:
+                await self.run(caller, tab.row.id, wire.Navigate(url=request.url))
+            except BaseException:
+                # Also when the caller left: nobody else knows of this tab.
+                await to_the_end(self.run(caller, tab.row.id, CLOSE_UNWANTED), self._spawn)
+                raise
+        return self._tabs.get(caller, tab.row.id)
+
+    async def get(self, caller: Caller, command_id: str) -> wire.CommandView:
+        """The one outcome of a command that ended, or how far it is."""
+        accepted = self._accepted.get(command_id)
+        command = accepted.command if accepted is not None else await self._ledger.find(command_id)
+        if command is None:
+            epoch = epoch_of_command(command_id)
+            if epoch is None or epoch >= self._epoch:
+                raise CommandNotFound("No such command.")
+            # Accepted by an earlier life of this node, which died before it could write the outcome down.
+            return command_view(unseen(command_id, self._node_id))
+        if not caller.may_see(command.agent_id):
+            raise CommandNotFound("No such command.")
+        return command_view(command)
+
+    async def cancel(self, caller: Caller, command_id: str) -> wire.CommandView:
+        """End a command that waits or runs; what it may have begun in the page ends with the page."""
+        accepted = self._accepted.get(command_id)
+        if accepted is None:
+            ended = await self.get(caller, command_id)
+            raise StateConflict(f"The command has ended: {ended.outcome}.", commandId=command_id, outcome=ended.outcome)
+        if not caller.may_see(accepted.command.agent_id):
+            if not is_visible(caller, accepted.tab.session.row):
+                raise CommandNotFound("No such command.")
+            raise NotOwner("Only who sent a command may cancel it.", commandId=command_id)
+        if caller.agent_id != accepted.tab.session.row.agent_id or caller.is_admin:
+            # The owner may be waiting for it elsewhere: its next heartbeat tells.
+            accepted.tab.session.cancelled.append(command_id)
+        self._stop(accepted)
+        await asyncio.wait([accepted.ended])
+        return command_view(accepted.command)
+
+    def drop_controller(self, controller_id: str) -> None:
+        """The controller's connection is closed: what it queued is withdrawn, what it runs is cancelled."""
+        for accepted in list(self._accepted.values()):
+            if accepted.ticket.controller_id == controller_id:
+                self._stop(accepted)
+
+    # --- Accepting ------------------------------------------------------------------------------------------
+
+    def _accept(self, caller: Caller, tab: LiveTab, kind: str, request: Request) -> Accepted:
         now = self._clock()
-        timeout_ms = max(action.timeout_ms or self._gate_config.timeout_ms, self._gate_config.timeout_floor_ms)
+        timeout_ms = max(request.timeout_ms or self._gate_config.timeout_ms, self._gate_config.timeout_floor_ms)
         command = Command(
             id=self._ids.mint_command(),
             node_id=self._node_id,
-            tab_id=tab_id,
+            tab_id=tab.row.id,
             session_id=tab.row.session_id,
             agent_id=caller.agent_id,
             kind=kind,
             state=CommandState.QUEUED,
             created_at=now,
+            controller_id=caller.controller_id,
         )
         ticket = Ticket(
             id=command.id,
@@ -110,239 +222,232 @@ class Commands:
             agent_id=caller.agent_id,
             label=kind,
             entered_at=now,
-            deadline_at=now + timeout_ms,
+            deadline_at=lease.command_deadline_at(tab.session.row, timeout_ms, now),
         )
-        decision = tab.gate.enter(
-            ticket,
-            now=now,
-            may_wait=action.wait_policy == "wait_with_timeout",
-            controller_tickets=self._registry.tickets.get(caller.controller_id, 0),
-        )
-        self._registry.count_ticket(caller.controller_id, 1)
-        try:
-            return await self._run_accepted(caller, tab, action, command, ticket, isinstance(decision, Granted))
-        finally:
-            self._registry.count_ticket(caller.controller_id, -1)
+        entry = self._turns.enter(tab, ticket, may_wait=request.wait_policy == "wait_with_timeout")
+        accepted = Accepted(command, tab, ticket)
+        accepted.position = entry.position if isinstance(entry, Queued) else 0
+        return accepted
 
-    async def get(self, caller: Caller, command_id: str) -> wire.CommandView:
-        """The one outcome of a command that ended."""
-        command = await self._ledger.find(command_id)
-        if command is None:
-            epoch = epoch_of_command(command_id)
-            if epoch is None or epoch >= self._epoch:
-                raise CommandNotFound("No such command, or it has not ended yet.")
-            # Accepted by an earlier life of this node, which died before it could write the outcome down.
-            return command_view(unseen(command_id, self._node_id))
-        if not caller.may_see(command.agent_id):
-            raise CommandNotFound("No such command, or it has not ended yet.")
-        return command_view(command)
+    async def _claim_key(self, accepted: Accepted, key: Idempotency) -> None:
+        """The key is on disk before anything is done; one that stands for another command by now is not ours."""
+        stands_for = await self._keys.claim(key)
+        if stands_for != accepted.command.id:
+            raise Repeated(stands_for)
 
-    # --- Parts ----------------------------------------------------------------------------------------------
+    async def _answer_again(self, caller: Caller, command_id: str) -> wire.CommandView:
+        """The outcome of a command that was accepted under the same key before."""
+        accepted = self._accepted.get(command_id)
+        if accepted is not None:
+            await asyncio.wait([accepted.ended])
+            if accepted.ended.exception() is None:
+                return accepted.ended.result()
+        # How it failed is read from the ledger: that its own caller left must not look as if this one had.
+        view = await self.get(caller, command_id)
+        if view.error is not None:
+            raise from_wire(view.error)
+        if view.outcome == CommandState.OUTCOME_UNKNOWN:
+            raise OutcomeUnknown("The server ended before the command's outcome was known.", commandId=command_id)
+        return view
 
-    async def _run_accepted(
-        self, caller: Caller, tab: LiveTab, action: wire.AnyAction, command: Command, ticket: Ticket, is_granted: bool
-    ) -> wire.CommandView:
+    # --- Running --------------------------------------------------------------------------------------------
+
+    async def _run_accepted(self, caller: Caller, accepted: Accepted, request: Request) -> wire.CommandView:
         """From an accepted ticket to the recorded outcome. The ticket is returned on every path."""
+        tab, ticket = accepted.tab, accepted.ticket
         try:
-            if not is_granted:
-                await self._wait_for_grant(tab, ticket)
+            if accepted.key is not None:
+                await self._claim_key(accepted, accepted.key)
+            await self._turns.wait(tab, ticket)
             queued_ms = self._clock() - ticket.entered_at
             self._metrics.gate_wait_seconds.observe(queued_ms / 1000)
-            # The wait may have been long: decide again whether this caller may touch this tab.
-            if self._owned_tab(caller, tab.row.id, action) is not tab:
-                raise LeaseLost("The tab changed hands while the command waited.", tabId=tab.row.id)
+            self._check_again(caller, accepted, request)
+        except Cancelled as error:
+            self._turns.leave(tab, ticket)
+            return await self._record(accepted, request, error=error)
+        except Repeated as other:
+            self._turns.leave(tab, ticket)
+            await self._record(accepted, request, error=Cancelled())
+            return await self._answer_again(caller, other.command_id)
         except BaseException as error:
-            self._leave(tab, ticket)
-            self._settle(command, _event_of(error, CommandState.QUEUED), error=error)
+            self._turns.leave(tab, ticket)
+            await self._record(accepted, request, error=error)
             raise
-        command = changed(command, state=advance(COMMAND, command.state, CommandEvent.GRANT), queued_ms=queued_ms)
+        accepted.command = changed(
+            accepted.command, state=advance(COMMAND, accepted.command.state, CommandEvent.GRANT), queued_ms=queued_ms
+        )
+        tab.waiting.pop(ticket.id, None)
         tab.session.seen_at = self._clock()
-        is_proven_stopped = True
-        assert tab.mark is None, "the command before was never proven stopped"
-        tab.mark = self._marks.set(tab.row.id, command.id)
+        assert tab.clear_mark is None, "the command before was never proven stopped"
+        tab.clear_mark = partial(self._marks.clear, self._marks.set(tab.row.id, ticket.id))
         try:
-            result = await self._run_granted(tab, action, ticket)
+            result = await self._run_granted(accepted, request)
+        except Cancelled as error:
+            self._give_back(accepted, request)
+            return await self._record(accepted, request, error=error)
         except BaseException as error:
-            is_proven_stopped = not isinstance(error, CommandTimedOut | LeaseLost | asyncio.CancelledError)
-            self._settle(command, _event_of(error, CommandState.RUNNING), error=error)
+            self._give_back(accepted, request)
+            await self._record(accepted, request, error=error)
             raise
-        else:
-            if isinstance(action, wire.Navigate):
-                tab.row = changed(tab.row, url=result["url"], title=result["title"] or "")
-            return command_view(self._settle(command, CommandEvent.COMPLETE, result=result))
-        finally:
-            tab.session.seen_at = self._clock()
-            if is_proven_stopped:
-                self._unmark(tab)
-            else:
-                # Before the ticket goes back: nobody may be granted the tab in between.
-                self.quarantine(tab)
-            self._leave(tab, ticket)
+        self._give_back(accepted, request)
+        return await self._record(accepted, request, result=result)
 
-    async def _wait_for_grant(self, tab: LiveTab, ticket: Ticket) -> None:
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        tab.waiting[ticket.id] = granted
-        try:
-            async with asyncio.timeout((ticket.deadline_at - self._clock()) / 1000):
-                await granted
-        except TimeoutError:
-            raise QueueWaitTimedOut(
-                "The command's time ran out while it waited for the tab.", tabId=tab.row.id, commandId=ticket.id
-            ) from None
-        finally:
-            del tab.waiting[ticket.id]
+    def _check_again(self, caller: Caller, accepted: Accepted, request: Request) -> None:
+        """The wait may have been long: decide again whether this command may touch this tab."""
+        tab = accepted.tab
+        if accepted.is_cancelled:
+            raise Cancelled
+        if self._access.usable_tab(caller, tab.row.id, request.session_id, request.fence) is not tab:
+            raise LeaseLost("The tab changed hands while the command waited.", tabId=tab.row.id)
+        if tab.port is not None and tab.row.state not in (TabState.READY, TabState.PAUSED):
+            # Granted, and then the page died while the command was written down.
+            raise BrowserCrashed("The page died before the command was sent.", tabId=tab.row.id)
 
-    async def _run_granted(self, tab: LiveTab, action: wire.AnyAction, ticket: Ticket) -> Any:
+    async def _run_granted(self, accepted: Accepted, request: Request) -> Any:
         """Perform it within what is left of its time; raises what the caller should hear."""
-        running = asyncio.ensure_future(self._perform(tab.port, action))
+        tab, ticket, progress, port = accepted.tab, accepted.ticket, accepted.progress, accepted.tab.port
+        running = asyncio.ensure_future(self._perform_on(accepted, request))
         tab.running = running
         try:
             await asyncio.wait([running], timeout=max(0.0, (ticket.deadline_at - self._clock()) / 1000))
             if not running.done():
-                raise CommandTimedOut(
-                    "The command's time ran out while it ran; the tab is quarantined until its page is replaced.",
-                    tabId=tab.row.id,
-                )
-            if running.cancelled() and tab.session.is_lost:
-                raise OutcomeUnknown("The browser died while the command ran.", tabId=tab.row.id)
+                raise self._timed_out(accepted, request)
             if running.cancelled():
-                raise LeaseLost("The session ended while the command ran.", sessionId=tab.row.session_id)
+                accepted.may_go_on = progress.has_acted
+                raise self._cancelled(accepted, request)
             return running.result()
-        except BrowserGone as error:
-            if error.was_sent:
-                raise OutcomeUnknown("The browser died while the command ran.", tabId=tab.row.id) from error
-            raise BrowserCrashed("The browser died before the command was sent.", tabId=tab.row.id) from error
+        except asyncio.CancelledError:
+            accepted.may_go_on = progress.has_acted
+            raise
+        except (BrowserGone, TabGone) as error:
+            what = "browser" if isinstance(error, BrowserGone) else "page"
+            if isinstance(error, BrowserGone) and tab.port is port:
+                self._recovery.browser_lost(tab)
+            if error.was_sent or progress.has_acted:
+                raise OutcomeUnknown(f"The {what} died while the command ran.", tabId=tab.row.id) from error
+            raise BrowserCrashed(f"The {what} died before the command was sent.", tabId=tab.row.id) from error
         finally:
             tab.running = None
             if not running.done():
                 running.cancel()
 
-    def _leave(self, tab: LiveTab, ticket: Ticket) -> None:
-        """Return the ticket and wake whoever is next."""
-        for granted in tab.gate.leave(ticket.id, now=self._clock()):
-            self._wake(tab, granted)
+    def _timed_out(self, accepted: Accepted, request: Request) -> TabherdError:
+        """Its time is over. Either nothing was done to the page yet, or nobody knows what still goes on in it."""
+        untouched = accepted.progress.failure()
+        if untouched is not None:
+            return untouched
+        accepted.may_go_on = True
+        accepted.keeps_page = request.on_timeout == "keep"
+        consequence = (
+            "the page was kept, and its effects may continue"
+            if accepted.keeps_page
+            else "the tab is quarantined until its page is replaced"
+        )
+        return CommandTimedOut(
+            f"The command's time ran out while it ran; {consequence}.",
+            tabId=accepted.tab.row.id,
+            effectsMayContinue=accepted.keeps_page,
+        )
 
-    def _wake(self, tab: LiveTab, granted: Ticket) -> None:
-        waiter = tab.waiting.get(granted.id)
-        if waiter is None or waiter.done():
-            # It gave up in this very moment and has not been scheduled since; its own way out returns the ticket.
-            return
-        waiter.set_result(None)
+    def _cancelled(self, accepted: Accepted, request: Request) -> Exception:
+        """Why a command that ran was ended by somebody else."""
+        tab = accepted.tab
+        if accepted.is_cancelled:
+            accepted.keeps_page = request.on_timeout == "keep"
+            return Cancelled()
+        ended = self._registry.ended(tab.row.id)
+        if ended is not None and ended.reason == SERVER_STOPPED:
+            # The session lives on without us; what became of the command nobody will know.
+            return OutcomeUnknown("The server stopped while the command ran.", tabId=tab.row.id)
+        if tab.row.state is TabState.DEAD and not tab.session.is_ending:
+            accepted.may_go_on = False
+            return OutcomeUnknown("The page died while the command ran.", tabId=tab.row.id)
+        return LeaseLost("The session ended while the command ran.", sessionId=tab.row.session_id)
 
-    def _settle(
-        self, command: Command, event: CommandEvent, *, result: Any = None, error: BaseException | None = None
-    ) -> Command:
-        """Record the one terminal outcome."""
+    async def _perform_on(self, accepted: Accepted, request: Request) -> Any:
+        tab, progress = accepted.tab, accepted.progress
+        if isinstance(request, wire.Steps):
+            return await self._perform_steps(accepted, request)
+        if isinstance(request, wire.Close):
+            return await self._tabs.close(tab)
+        if isinstance(request, LEAVING):
+            await self._checkpoints.before_leaving(tab)
+        return await self._perform(page_of(tab), request, progress)
+
+    async def _perform_steps(self, accepted: Accepted, request: wire.Steps) -> list[wire.StepView]:
+        """One after the other; the first that fails is the last."""
+        done = accepted.steps
+        for step in request.steps:
+            kind = kind_of(step)
+            try:
+                done.append(wire.StepView(kind=kind, ok=True, result=await self._perform_on(accepted, step)))
+            except TabherdError as error:
+                done.append(wire.StepView(kind=kind, ok=False, error=error.to_wire()))
+                break
+        return done
+
+    def _stop(self, accepted: Accepted) -> None:
+        """Have it end as cancelled, wherever it is."""
+        accepted.is_cancelled = True
+        waiter = accepted.tab.waiting.get(accepted.ticket.id)
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(Cancelled())
+        elif accepted.tab.gate.running == accepted.ticket and accepted.tab.running is not None:
+            accepted.tab.running.cancel()
+
+    # --- Ending ---------------------------------------------------------------------------------------------
+
+    def _give_back(self, accepted: Accepted, request: Request) -> None:
+        """The tab is the next one's, once nothing of this command can go on in it."""
+        tab, ticket = accepted.tab, accepted.ticket
+        now = tab.session.seen_at = self._clock()
+        held_ms = now - ticket.entered_at - accepted.command.queued_ms
+        self._metrics.gate_hold_seconds.observe(held_ms / 1000)
+        if accepted.may_go_on:
+            # Before the ticket goes back: nobody may be granted the tab in between.
+            began_at = ticket.entered_at + accepted.command.queued_ms
+            self._recovery.quarantine(tab, is_kept=accepted.keeps_page, since=began_at)
+        else:
+            tab.unmark()
+        self._turns.leave(tab, ticket)
+        self._checkpoints.touch(tab.session)
+
+    async def _record(
+        self, accepted: Accepted, request: Request, *, result: Any = None, error: BaseException | None = None
+    ) -> wire.CommandView:
+        """Write down the one terminal outcome."""
+        command = accepted.command
+        event = CommandEvent.COMPLETE if error is None else event_of(error, command.state)
+        # However it ended: the steps that were done are told.
+        body: dict[str, Any] = {"result": result if error is None else accepted.steps or None}
         if isinstance(error, TabherdError):
             error.details.setdefault("commandId", command.id)
-            body: dict[str, Any] = {"error": error.to_wire()}
-        else:
-            body = {"result": result}
+            if accepted.steps:
+                error.details["steps"] = msgspec.to_builtins(accepted.steps)
+            body = {"error": error.to_wire()}
+        elif isinstance(request, wire.Steps) and error is None and not result[-1].ok:
+            event, body = CommandEvent.FAIL, {"result": result, "error": result[-1].error}
         ended_at = self._clock()
-        ended = changed(
+        ended = accepted.command = changed(
             command,
             state=advance(COMMAND, command.state, event),
             ended_at=ended_at,
             duration_ms=ended_at - command.created_at - command.queued_ms,
-            outcome=msgspec.json.encode(body).decode(),
+            outcome=encode_outcome(body),
         )
         self._metrics.commands_total.labels(command.kind, ended.state).inc()
         self._metrics.command_seconds.labels(command.kind).observe(ended.duration_ms / 1000)
         is_small = len(ended.outcome) <= OUTCOME_MAX_CHARS
         self._ledger.record(ended if is_small else changed(ended, outcome='{"result":null}'))
-        return ended
-
-    def _owned_tab(self, caller: Caller, tab_id: str, action: wire.Action) -> LiveTab:
-        """The tab, if it lives here, is the caller's, and the lease named by the caller is the present one."""
-        tab = self._registry.tab(tab_id)
-        if tab is None:
-            ended = self._registry.ended(tab_id)
-            if ended is not None and caller.may_see(ended.agent_id):
-                raise LeaseLost(
-                    f"The session has ended: {ended.reason}.", sessionId=ended.session_id, reason=ended.reason
-                )
-        if tab is None or not caller.may_see(tab.session.row.agent_id):
-            raise TabNotFound("No such tab.")
-        session = tab.session.row
-        if tab.session.is_ending:
-            raise LeaseLost("The session is ending.", sessionId=session.id, tabId=tab_id)
-        if action.session_id is not None and action.session_id != session.id:
-            raise LeaseLost("The tab is not part of that session.", sessionId=action.session_id, tabId=tab_id)
-        lease.check_fence(session, action.fence, self._clock())
-        return tab
-
-    # --- Quarantine -----------------------------------------------------------------------------------------
-
-    def quarantine(self, tab: LiveTab) -> None:
-        """Let nobody on the tab until its page has been replaced: a command may still be at work in it."""
-        if self._registry.tab(tab.row.id) is not tab:
-            self._unmark(tab)
-            return  # The session has ended; its context takes the page with it.
-        tab.gate.quarantine(self._clock())
-        tab.row = changed(tab.row, state=advance(TAB, tab.row.state, TabEvent.QUARANTINE))
-        self._publish("tab.quarantined", tab)
-        self._spawn(self._replace_page(tab))
-
-    async def _replace_page(self, tab: LiveTab) -> None:
-        """Put a blank page behind the tab: only that proves that nothing of the old one goes on."""
-        session = tab.session
-        async with session.mutex:
-            if self._registry.tab(tab.row.id) is not tab:
-                self._unmark(tab)
-                return
-            old_target_id = tab.row.target_id
-            try:
-                port = await session.browser.new_tab(session.row.context_id)
-                await session.browser.close_tab(old_target_id)
-                await self._record_replacement(tab, port)
-            except (BrowserGone, CdpFailure) as error:
-                log.warning("page could not be replaced", tabId=tab.row.id, error=str(error))
-                failed = True
-            else:
-                failed = False
-        self._unmark(tab)
-        if failed:
-            await patiently(lambda: self._leases.end(session, "tab_lost"))
-            return
-        self._publish("tab.rebuilt", tab, generation=tab.row.generation)
-        for granted in tab.gate.lift(self._clock()):
-            self._wake(tab, granted)
-
-    def _unmark(self, tab: LiveTab) -> None:
-        if tab.mark is not None:
-            self._marks.clear(tab.mark)
-            tab.mark = None
-
-    def _publish(self, event: str, tab: LiveTab, **fields: Any) -> None:
-        session = tab.session.row
-        self._events.publish(event, tabId=tab.row.id, sessionId=session.id, agentId=session.agent_id, **fields)
-
-    async def _record_replacement(self, tab: LiveTab, port: TabPort) -> None:
-        rebuilding = advance(TAB, tab.row.state, TabEvent.REBUILD)
-        replaced = changed(
-            tab.row,
-            state=advance(TAB, rebuilding, TabEvent.REBUILT),
-            target_id=port.target_id,
-            generation=tab.row.generation + 1,
-            url="about:blank",
-            title="",
+        self._auditor.note(
+            agent_id=ended.agent_id,
+            controller_id=ended.controller_id,
+            verb=ended.kind,
+            tab=accepted.tab,
+            command_id=ended.id,
+            detail=ended.state,
         )
-        outcome = await patiently(lambda: self._store.apply(Update(replaced)))
-        assert isinstance(outcome, Applied), "a tab row has one writer, the node that hosts it"
-        stored = outcome.rows[0]
-        assert isinstance(stored, Tab)
-        tab.row = stored
-        tab.follow(port)
-
-
-def _event_of(error: BaseException, state: CommandState) -> CommandEvent:
-    """What an error that ended a command means for its lifecycle."""
-    match error:
-        case CommandTimedOut() | QueueWaitTimedOut():
-            return CommandEvent.TIME_OUT
-        case asyncio.CancelledError() | LeaseLost():
-            return CommandEvent.CANCEL
-        case OutcomeUnknown() if state is CommandState.RUNNING:
-            return CommandEvent.LOSE
-        case _:
-            return CommandEvent.FAIL
+        if accepted.key is not None:
+            # Whoever hears the outcome, or repeats the key after a crash, must hear the same.
+            await self._ledger.flush()
+        return command_view(ended)

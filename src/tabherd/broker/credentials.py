@@ -101,6 +101,15 @@ class Credentials:
             credential = found
         return credential if hmac.compare_digest(credential.token_hash, hashed) else None
 
+    def is_remembered(self, credential: Credential) -> bool:
+        """Whether it was found valid a moment ago and not revoked since; costs no read."""
+        known = self._remembered.get(credential.token_hash)
+        return known is not None and self._clock() < known[1]
+
+    async def is_valid(self, credential: Credential) -> bool:
+        """Whether it still stands: a socket outlives the moment for which its token was looked at."""
+        return await self._look_up(credential.token_hash) is not None
+
     async def revoke(self, credential_id: str) -> bool:
         """End a token now. False when there is none of that id, or it had ended already."""
         for _ in range(DECIDE_AGAIN_MAX):

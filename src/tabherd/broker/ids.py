@@ -16,14 +16,15 @@ CHANCE_CHARS = 13
 EPOCH_CHARS = 5
 
 
+# Two digits at a time: ids are minted several times per command.
+_PAIRS = tuple(high + low for high in ALPHABET for low in ALPHABET)
+
+
 def encode(value: int, width: int) -> str:
     """The number in base 32, padded, most significant first, so that text order is number order."""
-    chars = []
-    for _ in range(width):
-        value, digit = divmod(value, 32)
-        chars.append(ALPHABET[digit])
-    assert value == 0, "the number does not fit"
-    return "".join(reversed(chars))
+    assert 0 <= value < 1 << (5 * width), "the number does not fit"
+    pairs = [_PAIRS[(value >> shift) & 1023] for shift in range(10 * ((width - 1) // 2), -1, -10)]
+    return "".join(pairs)[width % 2 :]
 
 
 def decode(text: str) -> int:
@@ -41,6 +42,8 @@ class Ids:
         self._clock = clock
         self._chance = chance
         self._epoch = encode(epoch, EPOCH_CHARS)
+        # The moment of the last id, as it is written.
+        self._moment = (-1, "")
 
     def mint(self, prefix: str) -> str:
         """A fresh id such as `ses_...`."""
@@ -51,7 +54,10 @@ class Ids:
         return f"cmd_{self._epoch}{self._tail()}"
 
     def _tail(self) -> str:
-        return encode(self._clock(), TIME_CHARS) + encode(self._chance.getrandbits(5 * CHANCE_CHARS), CHANCE_CHARS)
+        now = self._clock()
+        if now != self._moment[0]:
+            self._moment = now, encode(now, TIME_CHARS)
+        return self._moment[1] + encode(self._chance.getrandbits(5 * CHANCE_CHARS), CHANCE_CHARS)
 
 
 def epoch_of_command(command_id: str) -> int | None:

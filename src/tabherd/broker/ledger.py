@@ -1,4 +1,4 @@
-"""The outcome of every accepted command, written behind: bounded, in batches, without delaying the reply.
+"""The outcome of every accepted command and the audit trail, written behind: bounded, in batches, without delay.
 
 A command's reply never waits for the disk. Its outcome is kept in memory until it is written, so it can be read at
 any moment; if the broker dies in between, the command's id still carries the epoch of that life, and asking for it
@@ -12,7 +12,7 @@ import asyncio
 import structlog
 
 from ..core.lifecycle import COMMAND, CommandState, is_terminal
-from ..core.model import Command
+from ..core.model import Audit, Command
 from ..errors import StoreUnavailable
 from ..store.base import Put, Store
 
@@ -32,7 +32,7 @@ class Ledger:
     def __init__(self, store: Store) -> None:
         self._store = store
         # Not yet on disk, oldest first.
-        self._pending: dict[str, Command] = {}
+        self._pending: dict[str, Command | Audit] = {}
         self._has_work = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self.dropped = 0
@@ -54,14 +54,28 @@ class Ledger:
     def record(self, command: Command) -> None:
         """Keep the outcome of a command that ended."""
         assert is_terminal(COMMAND, command.state), "only ended commands are recorded"
+        self._add(command)
+
+    def note(self, entry: Audit) -> None:
+        """Keep an entry of the audit trail."""
+        self._add(entry)
+
+    async def find(self, command_id: str) -> Command | None:
+        pending = self._pending.get(command_id)
+        return pending if isinstance(pending, Command) else await self._store.get(Command, command_id)
+
+    async def flush(self) -> None:
+        """Returns when everything so far is on disk."""
+        last = next(reversed(self._pending), None)
+        while last is not None and last in self._pending:
+            await self._write_batch()
+
+    def _add(self, row: Command | Audit) -> None:
         if len(self._pending) >= PENDING_MAX:
             self._pending.pop(next(iter(self._pending)))
             self.dropped += 1
-        self._pending[command.id] = command
+        self._pending[row.id] = row
         self._has_work.set()
-
-    async def find(self, command_id: str) -> Command | None:
-        return self._pending.get(command_id) or await self._store.get(Command, command_id)
 
     async def _write_forever(self) -> None:
         while True:
@@ -74,9 +88,9 @@ class Ledger:
 
     async def _write_batch(self) -> None:
         batch = list(self._pending.values())[:BATCH_MAX]
-        await self._store.apply(*(Put(command) for command in batch))
-        for command in batch:
-            self._pending.pop(command.id, None)
+        await self._store.apply(*(Put(row) for row in batch))
+        for row in batch:
+            self._pending.pop(row.id, None)
         if not self._pending:
             self._has_work.clear()
 

@@ -5,7 +5,7 @@ whoever waits for one is turned away, but those who have a session go on with it
 no new command is taken either, so that the server ends as soon as those that run are over.
 
 A browser that is drained takes nothing new and is replaced at once; it ends with its last session. One that is
-restarted ends now, and its sessions are lost with the reason `browser_restarted`.
+restarted ends now, and its sessions are recovered in another one.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Operations:
         registry: Registry,
         events: EventBus,
         clock: Callable[[], int],
+        evict_on: Callable[[str], None],
     ) -> None:
         self._node_id = node_id
         self._pools = pools
@@ -47,6 +48,8 @@ class Operations:
         self._registry = registry
         self._events = events
         self._clock = clock
+        # Closes the pooled tabs in that browser.
+        self._evict_on = evict_on
         # No session is admitted.
         self.is_draining = False
         # No command is taken either, and there is no way back. Implies draining.
@@ -89,6 +92,7 @@ class Operations:
         if not slot.is_draining:
             self._events.publish("browser.draining", browserId=browser_id, pool=pool.name)
             slot.drain("drained")
+            self._evict_on(browser_id)
             pool.slot_changed(slot)
         return self._view(slot)
 
@@ -157,6 +161,8 @@ class Operations:
         admission = self._admissions[name]
         return wire.PoolStats(
             active=admission.active,
+            pooled=len(admission.stock),
+            tabs=admission.tabs,
             waiting=admission.waiting,
             capacity=admission.caps.max_active,
             free_seats=pool.free_seats,

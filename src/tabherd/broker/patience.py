@@ -1,10 +1,10 @@
-"""Writes that must happen, however long the store is away."""
+"""Work that must come to its end, however long the store is away and whoever has left meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 import structlog
 
@@ -29,3 +29,19 @@ async def patiently(write: Callable[[], Awaitable[T]]) -> T:
                 raise
             log.warning("a write waits for the store", error=error.message)
             await asyncio.sleep(RETRY_S)
+
+
+async def to_the_end(work: Coroutine[Any, Any, T], spawn: Callable[[Coroutine[Any, Any, None]], None]) -> T:
+    """The answer of work that, once begun, goes on without its caller: cut off between a write and what follows from
+    it, memory and disk would no longer say the same.
+    """
+    doing = asyncio.ensure_future(work)
+    spawn(_ended(doing))
+    return await asyncio.shield(doing)
+
+
+async def _ended(doing: asyncio.Future[T]) -> None:
+    await asyncio.wait([doing])
+    if not doing.cancelled():
+        # Looked at, or asyncio would complain when its caller has left.
+        doing.exception()

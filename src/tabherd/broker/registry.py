@@ -7,72 +7,129 @@ tab here may rely on a lease row behind it. The hot path, one command, reads onl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import msgspec
 
-from ..browsers.port import BrowserPort, TabPort
-from ..core.gate import Gate
+from ..browsers.port import BrowserGone, BrowserPort, TabPort
+from ..core.gate import Gate, Ticket
+from ..core.lifecycle import TabState
 from ..core.model import Session, Tab, changed
+from ..errors import TabherdError
 from .admission import Claim
+from .order import SessionMutex
 
 # Ended tabs that are remembered.
 ENDED_MAX = 10_000
+# Cancelled commands that the owner has not heard of yet; beyond it the oldest are dropped.
+CANCELLED_MAX = 100
+
+
+class Connection(Protocol):
+    """An open control or CDP socket, as a session knows it."""
+
+    def detach(self, error: TabherdError) -> None:
+        """The session is no longer this connection's: nothing that it sends may reach a page from now on."""
+        ...
 
 
 class LiveTab:
     """One page that commands can be sent to."""
 
-    def __init__(self, row: Tab, port: TabPort, gate: Gate, session: LiveSession) -> None:
+    def __init__(self, row: Tab, port: TabPort | None, gate: Gate, session: LiveSession) -> None:
         self.row = row
+        # The row as it is on disk: address and title run ahead of it.
+        self.stored = row
         self.gate = gate
         self.session = session
+        # None while there is no page: it died, and is not rebuilt yet or not to be rebuilt.
+        self.port = port
         # Tickets that wait in the gate, by ticket id; a result means: you may run.
         self.waiting: dict[str, asyncio.Future[None]] = {}
         # The task of the command that holds the gate.
         self.running: asyncio.Task[object] | None = None
-        # Set while a command may be at work in the page; see `marks`.
-        self.mark: int | None = None
-        self.follow(port)
+        # Whether something of a command may go on in the page, which its sender wanted kept.
+        self.is_tainted = False
+        # Set while a command may be at work in the page: takes its mark away; see `marks`.
+        self.clear_mark: Callable[[], None] | None = None
 
-    def follow(self, port: TabPort) -> None:
-        """Drive this page from now on, and know its address wherever it goes by itself."""
-        self.port = port
-        port.listen("Page.frameNavigated", self._frame_navigated)
-        port.listen("Page.navigatedWithinDocument", self._navigated_within)
+    def moved(self, url: str, title: str) -> None:
+        """The page has gone somewhere."""
+        self.row = changed(self.row, url=url, title=title)
 
-    def _frame_navigated(self, event: Mapping[str, Any]) -> None:
-        frame = event["frame"]
-        if "parentId" not in frame:
-            self.row = changed(self.row, url=frame["url"] + frame.get("urlFragment", ""), title="")
+    def unmark(self) -> None:
+        """No command is at work in the page any more."""
+        if self.clear_mark is not None:
+            self.clear_mark()
+            self.clear_mark = None
 
-    def _navigated_within(self, event: Mapping[str, Any]) -> None:
-        if event["frameId"] == self.row.target_id:
-            self.row = changed(self.row, url=event["url"])
+    def wake(self, granted: Iterable[Ticket]) -> None:
+        """Tell those whose turn has come."""
+        for ticket in granted:
+            waiter = self.waiting.get(ticket.id)
+            # One that gave up in this very moment has not been scheduled since; its own way out returns the ticket.
+            if waiter is not None and not waiter.done():
+                waiter.set_result(None)
+
+    def recorded(self, row: Tab) -> None:
+        """This is on disk now. The page may have gone on meanwhile: its address, title and state stay."""
+        self.stored = row
+        self.row = changed(self.row, version=row.version)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its page died for good."""
+        return self.row.state is TabState.DEAD
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.waiting) or self.running is not None or self.gate.tab_lock is not None
 
 
 class LiveSession:
-    """One lease whose context exists in a browser of this node."""
+    """One lease that is held, and what it has in a browser of this node."""
 
-    def __init__(self, row: Session, browser: BrowserPort, claim: Claim) -> None:
+    def __init__(self, row: Session, browser: BrowserPort | None, claim: Claim) -> None:
         self.row = row
+        # None while it is being recovered: its browser died.
         self.browser = browser
         # Its place in the pool, given back when it ends.
         self.claim = claim
         self.tabs: dict[str, LiveTab] = {}
-        # Bind, release and recovery of one session are serial. Taken before anything touches the store.
-        self.mutex = asyncio.Lock()
+        # Bind, checkout, release, takeover, handoff and recovery of one session are serial; see `order`.
+        self.mutex = SessionMutex(row.id)
         # Set from the first moment of its end: nothing new reaches its tabs, although they are still bound.
         self.is_ending = False
-        # Its browser died under it.
-        self.is_lost = False
+        # Set when it is over, for those who wait on its behalf.
+        self.ended = asyncio.Event()
+        # While an admin gives it to somebody: nobody's commands are let in.
+        self.is_changing_hands = False
         # When the owner was last heard of: a command, a read or a heartbeat, in milliseconds.
         self.seen_at = row.heartbeat_at
+        # Open sockets, by their own id, and when the last one closed.
+        self.connections: dict[str, Connection] = {}
+        self.last_connection_closed_at: int | None = None
+        # Commands that were cancelled by others than the owner since its last heartbeat.
+        self.cancelled: deque[str] = deque(maxlen=CANCELLED_MAX)
+        # Whether the owner was told that the deadline is near.
+        self.is_expiry_told = False
 
     @property
     def has_work(self) -> bool:
-        return any(tab.waiting or tab.running for tab in self.tabs.values())
+        return any(tab.has_work for tab in self.tabs.values())
+
+    @property
+    def is_in_handoff(self) -> bool:
+        """Whether a person has one of its tabs."""
+        return any(tab.row.state is TabState.PAUSED for tab in self.tabs.values())
+
+    def require_browser(self) -> BrowserPort:
+        """The browser it lives in; raises `BrowserGone` while it has none."""
+        if self.browser is None:
+            raise BrowserGone("The browser is gone.", was_sent=False)
+        return self.browser
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -81,6 +138,8 @@ class Ended(msgspec.Struct, frozen=True):
     session_id: str
     agent_id: str
     reason: str
+    # Whether the whole session ended, or only this tab.
+    is_session: bool = True
 
 
 class Registry:
@@ -89,13 +148,21 @@ class Registry:
     def __init__(self) -> None:
         self._sessions: dict[str, LiveSession] = {}
         self._tabs: dict[str, LiveTab] = {}
-        # Tabs of sessions that ended lately, oldest first.
+        # The same by the page that is behind each; Chromium's target ids are unique.
+        self._targets: dict[str, LiveTab] = {}
+        # Tabs that ended lately, oldest first.
         self._ended: dict[str, Ended] = {}
         # Tickets per controller, over all tabs: the controller's own limit counts them.
         self.tickets: dict[str, int] = {}
-        # Set whenever a session is bound; whoever waits for that clears it.
-        self.bound = asyncio.Event()
-        # Set while no ticket is out.
+        # Commands that wait or run.
+        self._commands = 0
+        # Told of every tab that is unbound.
+        self.on_unbound: Callable[[LiveTab], None] = lambda tab: None
+        # Set whenever a verdict of the reaper may have changed; the reaper clears it.
+        self.changed = asyncio.Event()
+        # The sessions of which that is true, in the order in which it became so.
+        self._changed: dict[LiveSession, None] = {}
+        # Set while no command waits or runs.
         self.idle = asyncio.Event()
         self.idle.set()
 
@@ -111,24 +178,67 @@ class Registry:
     def tab(self, tab_id: str) -> LiveTab | None:
         return self._tabs.get(tab_id)
 
+    @property
+    def tabs(self) -> list[LiveTab]:
+        return list(self._tabs.values())
+
+    def tell(self, session: LiveSession) -> None:
+        """There is other evidence about this session than before: the reaper looks at it."""
+        self._changed[session] = None
+        self.changed.set()
+
+    def take_changed(self) -> dict[LiveSession, None]:
+        """Those that were told of since the last time."""
+        taken, self._changed = self._changed, {}
+        return taken
+
+    def is_bound(self, session: LiveSession) -> bool:
+        """Whether it is still the one that commands find under its id."""
+        return self._sessions.get(session.row.id) is session
+
     def on_browser(self, browser_id: str) -> list[LiveSession]:
         return [live for live in self._sessions.values() if live.row.browser_id == browser_id]
+
+    def in_context(self, browser_id: str, context_id: str) -> LiveSession | None:
+        """The session that has this context to itself."""
+        found = (live for live in self.on_browser(browser_id) if live.row.context_id == context_id)
+        return next(found, None) if context_id else None
+
+    def on_target(self, target_id: str) -> LiveTab | None:
+        """The tab whose present page this is."""
+        return self._targets.get(target_id)
 
     def bind(self, session: LiveSession) -> None:
         assert session.row.id not in self._sessions, "a session is bound once"
         assert session.row.version > 0, "record before bind: the row must be on disk"
         self._sessions[session.row.id] = session
-        self._tabs.update(session.tabs)
-        self.bound.set()
+        for tab in session.tabs.values():
+            self.bind_tab(tab)
+        self.tell(session)
 
     def unbind(self, session: LiveSession, reason: str) -> None:
         """From here on no command reaches its tabs; their late users still learn why."""
         self._sessions.pop(session.row.id, None)
-        for tab_id in session.tabs:
-            self._tabs.pop(tab_id, None)
-            self._ended[tab_id] = Ended(session.row.id, session.row.agent_id, reason)
-            if len(self._ended) > ENDED_MAX:
-                del self._ended[next(iter(self._ended))]
+        for tab in session.tabs.values():
+            self._forget(tab, reason, is_session=True)
+        session.ended.set()
+
+    def bind_tab(self, tab: LiveTab) -> None:
+        assert tab.row.version > 0, "record before bind: the row must be on disk"
+        tab.session.tabs[tab.row.id] = tab
+        self._tabs[tab.row.id] = tab
+        self._targets[tab.row.target_id] = tab
+
+    def unbind_tab(self, tab: LiveTab, reason: str) -> None:
+        """One tab less; its session goes on."""
+        tab.session.tabs.pop(tab.row.id, None)
+        self._forget(tab, reason, is_session=False)
+
+    def put_page(self, tab: LiveTab, row: Tab, port: TabPort | None) -> None:
+        """Another page is behind the tab from now on, or none; its row is on disk."""
+        self._targets.pop(tab.row.target_id, None)
+        tab.row, tab.stored, tab.port, tab.is_tainted = row, row, port, False
+        self._targets[row.target_id] = tab
 
     def ended(self, tab_id: str) -> Ended | None:
         """What became of a tab that was here."""
@@ -139,8 +249,21 @@ class Registry:
         assert left >= 0, "a ticket was returned twice"
         if left:
             self.tickets[controller_id] = left
-            self.idle.clear()
         else:
             del self.tickets[controller_id]
-            if not self.tickets:
-                self.idle.set()
+
+    def count_command(self, delta: int) -> None:
+        self._commands += delta
+        if self._commands:
+            self.idle.clear()
+        else:
+            self.idle.set()
+
+    def _forget(self, tab: LiveTab, reason: str, *, is_session: bool) -> None:
+        self._tabs.pop(tab.row.id, None)
+        self._targets.pop(tab.row.target_id, None)
+        self.on_unbound(tab)
+        session = tab.session.row
+        self._ended[tab.row.id] = Ended(session.id, session.agent_id, reason, is_session)
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]

@@ -1,4 +1,4 @@
-"""The session verbs: opening, reading, renewing and ending, for whoever may."""
+"""The session verbs: opening, reading, renewing, handing on and ending, for whoever may."""
 
 from __future__ import annotations
 
@@ -8,21 +8,30 @@ from typing import Any
 
 from .. import wire
 from ..browsers.pool import Pool
+from ..browsers.port import BrowserGone, CdpFailure
 from ..config import Config
 from ..core import lease
+from ..core.caps import cap_counters, capacity_refusal
 from ..core.lifecycle import LeaseState
 from ..core.model import Session, changed
-from ..errors import BrowserCrashed, Forbidden, InvalidRequest, LeaseLost, SessionNotFound, StateConflict
+from ..errors import BrowserCrashed, Forbidden, InvalidRequest, LeaseLost, StateConflict
 from ..metrics import Metrics
-from ..store.base import Applied, Store, Update
+from ..store.base import Add, Applied, Store, Update
+from .access import Access
 from .admission import Admission
+from .audit import Auditor
 from .caller import Caller
+from .checkpoints import Checkpoints
 from .events import EventBus
 from .ids import Ids
-from .leases import DECIDE_AGAIN_MAX, Leases
-from .patience import patiently
-from .registry import LiveSession, Registry
-from .views import rfc3339, session_view, tab_brief
+from .leases import DECIDE_AGAIN_MAX, Leases, turn_away
+from .opening import Opening, origins_of, put_state
+from .patience import patiently, to_the_end
+from .pooling import Pooling
+from .recovery import Recovery
+from .registry import Connection, LiveSession, Registry
+from .tab_locks import TabLocks
+from .views import rfc3339, session_view
 
 STATES = tuple(str(state) for state in LeaseState)
 # How long callers may ask to wait for a session, at the most.
@@ -41,7 +50,14 @@ class Sessions:
         pools: Mapping[str, Pool],
         admissions: Mapping[str, Admission],
         leases: Leases,
+        opening: Opening,
+        pooling: Pooling,
+        recovery: Recovery,
+        checkpoints: Checkpoints,
         registry: Registry,
+        access: Access,
+        tab_locks: TabLocks,
+        auditor: Auditor,
         events: EventBus,
         metrics: Metrics,
         ids: Ids,
@@ -54,7 +70,14 @@ class Sessions:
         self._pools = pools
         self._admissions = admissions
         self._leases = leases
+        self._opening = opening
+        self._pooling = pooling
+        self._recovery = recovery
+        self._checkpoints = checkpoints
         self._registry = registry
+        self._access = access
+        self._tab_locks = tab_locks
+        self._auditor = auditor
         self._events = events
         self._metrics = metrics
         self._ids = ids
@@ -70,6 +93,7 @@ class Sessions:
         caller.require("browse")
         agent_id = self._agent_for(caller, request.agent_id)
         pool = self._pool(request.pool)
+        self._opening.check(pool, request)
         began = self._clock()
         wait_ms = self._config.pools[pool.name].wait_ms if request.wait_ms is None else request.wait_ms
         while True:
@@ -83,17 +107,16 @@ class Sessions:
                     raise
         self._metrics.acquire_seconds.observe((self._clock() - began) / 1000)
         self._events.publish("session.opened", sessionId=live.row.id, agentId=agent_id, pool=pool.name)
-        return self._view(live)
+        self._note(caller, "open", live.row.id)
+        return self._view(live.row)
 
     async def get(self, caller: Caller, session_id: str) -> wire.SessionView:
         """One session, also after it ended. Reading it counts as activity."""
+        row = await self._access.seen(caller, session_id)
         live = self._registry.session(session_id)
-        if live is not None:
-            self._see(caller, live.row)
+        if live is not None and caller.may_see(row.agent_id):
             live.seen_at = self._clock()
-            return self._view(live)
-        row = await self._store.get(Session, session_id)
-        return session_view(self._see(caller, row), [])
+        return self._view(row)
 
     async def list(
         self,
@@ -104,7 +127,7 @@ class Sessions:
         limit: int = 100,
         cursor: str = "",
     ) -> wire.SessionPage:
-        """Sessions that the caller may see, oldest first."""
+        """The caller's own sessions, oldest first; an admin's are those of everybody."""
         where: dict[str, str] = {}
         if not caller.is_admin:
             if agent_id not in (None, caller.agent_id):
@@ -117,56 +140,151 @@ class Sessions:
                 raise InvalidRequest(f"state: '{state}' is none of {', '.join(STATES)}.", field="state")
             where["state"] = state
         rows = await self._store.select(Session, where, after=cursor, limit=limit + 1)
-        views = [self._view_of(row) for row in rows[:limit]]
+        views = [self._view(row) for row in rows[:limit]]
         return wire.SessionPage(sessions=views, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
 
     async def heartbeat(self, caller: Caller, session_id: str, beat: wire.Heartbeat) -> wire.HeartbeatAnswer:
-        """Say that the owner lives. Never moves the deadline."""
-        live = await self._owned(caller, session_id)
+        """Say that the owner lives, and hear which commands it need not wait for. Never moves the deadline."""
+        live = await self._access.owned(caller, session_id)
         lease.check_fence(live.row, beat.fence)
         async with live.mutex:
-            for _ in range(DECIDE_AGAIN_MAX):
-                self._still_bound(live)
-                lease.check_fence(live.row, beat.fence)
-                beaten = changed(
-                    live.row,
-                    heartbeat_at=self._clock(),
-                    is_beating=True,
-                    phase=live.row.phase if beat.phase is None else beat.phase,
-                )
-                outcome = await self._store.apply(Update(beaten))
-                if isinstance(outcome, Applied):
-                    live.row = changed(beaten, version=beaten.version + 1)
-                    live.seen_at = live.row.heartbeat_at
-                    return wire.HeartbeatAnswer(
-                        expires_at=rfc3339(live.row.deadline_at), fence=live.row.fence, cancel=[]
-                    )
-                assert isinstance(outcome.row, Session), f"session row {session_id} vanished"
-                live.row = outcome.row
-        raise StateConflict("The session kept changing under the heartbeat.", sessionId=session_id)
+            self._still_bound(live)
+            lease.check_fence(live.row, beat.fence)
+            phase = live.row.phase if beat.phase is None else beat.phase
+            live.row = await self._update(
+                live, changed(live.row, heartbeat_at=self._clock(), is_beating=True, phase=phase)
+            )
+        live.seen_at = live.row.heartbeat_at
+        cancelled = list(live.cancelled)
+        live.cancelled.clear()
+        return wire.HeartbeatAnswer(expires_at=rfc3339(live.row.deadline_at), fence=live.row.fence, cancel=cancelled)
 
-    async def release(self, caller: Caller, session_id: str, fence: int | None = None) -> None:
+    async def release(
+        self, caller: Caller, session_id: str, fence: int | None = None, disposition: str | None = None
+    ) -> None:
         """Give the session back. With a stale fence nothing happens and the caller learns that it is not theirs."""
-        live = await self._owned(caller, session_id)
-        if fence is not None:
-            lease.check_fence(live.row, fence)
-        ending = asyncio.ensure_future(self._leases.end(live, "released"))
-        # Once begun it goes on, also for a caller that does not wait for the answer.
-        self._spawn(_outcome_of(ending))
-        if not await asyncio.shield(ending):
+        live = await self._access.owned(caller, session_id)
+        lease.check_fence(live.row, fence)
+        is_shared = self._config.pools[live.row.pool].isolation == "shared"
+        wanted = disposition or ("pool" if is_shared else "close")
+        # Whatever the fence is when its turn comes, it must be the one that the caller had or named.
+        held = live.row.fence if fence is None else fence
+        ending = self._pooling.put(live, held) if wanted == "pool" else self._leases.end(live, "released", fence=held)
+        if not await to_the_end(ending, self._spawn):
             raise LeaseLost("The session ended meanwhile.", sessionId=session_id)
+        self._note(caller, "release", session_id, wanted)
 
-    async def tabs(self, caller: Caller, session_id: str) -> wire.TabPage:
-        live = await self._owned(caller, session_id)
+    async def take_over(self, caller: Caller, session_id: str, agent_id: str) -> wire.SessionView:
+        """Give the session to somebody else: a larger fence, and nothing of the old holder reaches it any more."""
+        caller.require("admin")
+        live = await self._access.owned(caller, session_id)
+        former = await to_the_end(self._hand_over(live, agent_id), self._spawn)
+        self._note(caller, "takeover", session_id, f"{former} -> {agent_id}")
+        return self._view(live.row)
+
+    async def _hand_over(self, live: LiveSession, agent_id: str) -> str:
+        """Answers whose it was."""
+        session_id, admission = live.row.id, self._admissions[live.row.pool]
+        async with live.mutex:
+            self._still_bound(live)
+            former = live.row.agent_id
+            if agent_id != former:
+                admission.refuse_agent(agent_id)
+            # From here on nobody's commands are let in, and those of the old holder are turned away before the new
+            # one can begin.
+            live.is_changing_hands = True
+            try:
+                live.row = await self._change_owner(live, agent_id)
+            finally:
+                live.is_changing_hands = False
+            admission.change_agent(live.claim, agent_id)
+            self._leases.change_evidence(live)
+            turn_away(live, lambda: LeaseLost("The session was given to somebody else.", sessionId=session_id))
+            self._tab_locks.drop_all(live, "taken_over")
+            for tab in live.tabs.values():
+                if tab.is_tainted:
+                    # What its old holder left in the page must not act under the new one's name.
+                    self._recovery.quarantine(tab)
+            live.connections.clear()
+            live.last_connection_closed_at = None
+        self._events.publish(
+            "session.taken_over",
+            sessionId=session_id,
+            agentId=agent_id,
+            formerAgentId=former,
+            fence=live.row.fence,
+        )
+        return former
+
+    # --- State ----------------------------------------------------------------------------------------------
+
+    async def state(self, caller: Caller, session_id: str) -> wire.StorageState:
+        """Cookies and localStorage as they are now, in Playwright's shape."""
+        live = await self._access.owned(caller, session_id)
         live.seen_at = self._clock()
-        return wire.TabPage(tabs=[tab_brief(tab.row) for tab in live.tabs.values()])
+        await self._checkpoints.take(live)
+        try:
+            cookies = await live.require_browser().cookies(live.row.context_id)
+        except (BrowserGone, CdpFailure) as error:
+            raise BrowserCrashed(f"The browser failed while its state was read: {error}") from error
+        return wire.StorageState(
+            cookies=cookies,
+            origins=[
+                wire.OriginStorage(
+                    origin=origin,
+                    local_storage=[wire.StorageItem(name=name, value=value) for name, value in items.items()],
+                )
+                for origin, items in self._checkpoints.origins(live).items()
+            ],
+        )
+
+    async def put_state(self, caller: Caller, session_id: str, state: wire.StorageState) -> None:
+        """Add these to what the session has, and overwrite what has the same name."""
+        live = await self._access.owned(caller, session_id)
+        async with live.mutex:
+            self._still_bound(live)
+            try:
+                await put_state(live.require_browser(), live.row.context_id, state)
+            except BrowserGone as error:
+                raise BrowserCrashed(f"The browser died while the state was written: {error}") from error
+        live.seen_at = self._clock()
+        await self._checkpoints.remember(live, origins_of(state))
+
+    # --- Connections ----------------------------------------------------------------------------------------
+
+    async def join(self, caller: Caller, tab_id: str, connection_id: str, connection: Connection) -> LiveSession | None:
+        """Connect the session of a tab that the caller uses; None when it is somebody else's.
+
+        A guest in a shared session, or an admin who looks in, must not take it along when leaving.
+        """
+        live = self._access.tab(caller, tab_id).session
+        if live.row.agent_id != caller.agent_id:
+            return None
+        await self.connect(live, connection_id, connection)
+        return live
+
+    async def connect(self, live: LiveSession, connection_id: str, connection: Connection) -> None:
+        """An open socket is evidence that somebody is there; from now on the session lives and dies by its sockets."""
+        live.connections[connection_id] = connection
+        if not live.row.is_connection_bound:
+            async with live.mutex:
+                self._still_bound(live)
+                if live.connections.get(connection_id) is not connection:
+                    raise LeaseLost("The session was given to somebody else.", sessionId=live.row.id)
+                live.row = await self._update(live, changed(live.row, is_connection_bound=True))
+
+    def disconnect(self, live: LiveSession, connection_id: str) -> None:
+        """The socket is closed. Idempotent."""
+        if live.connections.pop(connection_id, None) is not None and not live.connections:
+            live.last_connection_closed_at = self._clock()
+            self._registry.tell(live)
 
     # --- Parts ----------------------------------------------------------------------------------------------
 
     async def _open_once(self, pool: Pool, agent_id: str, request: wire.OpenSession, wait_ms: int) -> LiveSession:
         """One place, one browser. Waiting can be given up; what comes after it ends by itself."""
         claim = await self._admissions[pool.name].claim(self._ids.mint("ses"), agent_id, request.key, max(0, wait_ms))
-        making = asyncio.ensure_future(self._leases.make(pool, claim, request))
+        making = asyncio.ensure_future(self._opening.make(pool, claim, request, self._pooling.choose))
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:
@@ -179,24 +297,56 @@ class Sessions:
             live = making.result()
             await patiently(lambda: self._leases.end(live, "caller_left"))
 
-    async def _owned(self, caller: Caller, session_id: str) -> LiveSession:
-        """The bound session, if it is the caller's."""
-        live = self._registry.session(session_id)
-        if live is not None:
-            self._see(caller, live.row)
-            return live
-        row = self._see(caller, await self._store.get(Session, session_id))
-        raise LeaseLost(
-            f"The session has ended: {row.end_reason or row.state}.", sessionId=session_id, reason=row.end_reason
+    async def _change_owner(self, live: LiveSession, agent_id: str) -> Session:
+        """The one write that makes it somebody else's. Evidence of the old owner's life does not count for the new."""
+        row, caps = live.row, self._admissions[live.row.pool].caps
+        taken = changed(
+            row,
+            agent_id=agent_id,
+            taken_from=row.agent_id if row.agent_id != agent_id else row.taken_from,
+            is_beating=False,
+            is_connection_bound=False,
+            owner_pid=0,
+            owner_started=0,
+            phase="",
+            heartbeat_at=self._clock(),
+        )
+        before, after = (
+            next(c for c in cap_counters(row.pool, row.key, agent, caps) if c.reason == "agent_cap")
+            for agent in (row.agent_id, agent_id)
+        )
+        moves = (Add(after.counter, 1, after.cap), Add(before.counter, -1)) if before != after else ()
+        outcome = await self._store.apply(*moves, Update(taken, numbered="fence"))
+        if not isinstance(outcome, Applied):
+            if outcome.reason == "cap":
+                raise capacity_refusal("agent_cap", outcome.value or 0, after.cap or 0, None, None)
+            raise StateConflict("The session changed under the takeover.", sessionId=row.id)
+        stored = outcome.rows[-1]
+        assert isinstance(stored, Session)
+        return stored
+
+    async def _update(self, live: LiveSession, row: Session) -> Session:
+        """Write the row of a session whose mutex is held; somebody else's write in between is kept."""
+        for _ in range(DECIDE_AGAIN_MAX):
+            outcome = await self._store.apply(Update(row))
+            if isinstance(outcome, Applied):
+                return changed(row, version=row.version + 1)
+            assert isinstance(outcome.row, Session), f"session row {row.id} vanished"
+            lease.check_fence(outcome.row, live.row.fence)
+            row = changed(row, version=outcome.row.version)
+        raise StateConflict("The session kept changing under the write.", sessionId=row.id)
+
+    def _note(self, caller: Caller, verb: str, session_id: str, detail: str = "") -> None:
+        self._auditor.note(
+            agent_id=caller.agent_id,
+            controller_id=caller.controller_id,
+            verb=verb,
+            session_id=session_id,
+            detail=detail,
         )
 
-    def _see(self, caller: Caller, row: Session | None) -> Session:
-        if row is None or not caller.may_see(row.agent_id):
-            raise SessionNotFound("No such session.")
-        return row
-
     def _still_bound(self, live: LiveSession) -> None:
-        if self._registry.session(live.row.id) is not live:
+        if not self._registry.is_bound(live):
             raise LeaseLost("The session has ended.", sessionId=live.row.id)
 
     @staticmethod
@@ -212,13 +362,9 @@ class Sessions:
             raise InvalidRequest(f"pool: there is no pool '{name}'.", field="pool", pools=sorted(self._pools))
         return self._pools[name]
 
-    def _view(self, live: LiveSession) -> wire.SessionView:
-        return session_view(live.row, [t.row for t in live.tabs.values()])
-
-    def _view_of(self, row: Session) -> wire.SessionView:
+    def _view(self, row: Session) -> wire.SessionView:
         live = self._registry.session(row.id)
-        return self._view(live) if live is not None else session_view(row, [])
-
-
-async def _outcome_of(future: asyncio.Future[bool]) -> None:
-    await asyncio.wait([future])
+        times = self._leases.times_of(row.pool)
+        if live is None:
+            return session_view(row, [], times)
+        return session_view(live.row, [tab.row for tab in live.tabs.values()], times)

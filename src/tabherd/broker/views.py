@@ -10,9 +10,11 @@ import msgspec
 from .. import wire
 from ..browsers.slot import Slot
 from ..core.breaker import BreakerState
+from ..core.gate import GateView, HoldReason
 from ..core.lease import LeaseTimes
 from ..core.lifecycle import CommandState
 from ..core.model import Command, Session, Tab
+from .registry import LiveTab
 
 
 def rfc3339(at_ms: int) -> str:
@@ -25,7 +27,7 @@ def tab_brief(row: Tab) -> wire.TabBrief:
     return wire.TabBrief(tab_id=row.id, url=row.url, title=row.title)
 
 
-def session_view(row: Session, tabs: Iterable[Tab]) -> wire.SessionView:
+def session_view(row: Session, tabs: Iterable[Tab], times: LeaseTimes) -> wire.SessionView:
     return wire.SessionView(
         session_id=row.id,
         agent_id=row.agent_id,
@@ -38,8 +40,68 @@ def session_view(row: Session, tabs: Iterable[Tab]) -> wire.SessionView:
         tabs=[tab_brief(tab) for tab in tabs],
         created_at=rfc3339(row.created_at),
         expires_at=rfc3339(row.deadline_at),
-        heartbeat_ms=LeaseTimes().heartbeat_ms,
+        heartbeat_ms=times.heartbeat_ms,
         keep_alive=row.keep_alive,
+        access=row.access,
+        reuse=row.reuse,
+        end_reason=row.end_reason,
+    )
+
+
+def tab_view(tab: LiveTab, now: int) -> wire.TabView:
+    row, gate = tab.row, tab.gate.describe(now)
+    return wire.TabView(
+        tab_id=row.id,
+        session_id=row.session_id,
+        agent_id=tab.session.row.agent_id,
+        state=row.state,
+        url=row.url,
+        title=row.title,
+        generation=row.generation,
+        provenance=row.provenance,
+        opener_tab_id=row.opener_tab_id or None,
+        created_at=rfc3339(row.created_at),
+        holder=_holder(gate),
+        waiters=[
+            wire.TabWaiter(
+                controller_id=waiter.ticket.controller_id,
+                agent_id=waiter.ticket.agent_id,
+                kind="tab_lock" if waiter.wants_lock else waiter.ticket.label,
+                position=waiter.position,
+                since=rfc3339(waiter.ticket.entered_at),
+            )
+            for waiter in gate.waiters
+        ],
+        expected_wait_ms=gate.expected_wait_ms,
+    )
+
+
+def _holder(gate: GateView) -> wire.Holder | None:
+    """What has the tab, the strongest first; with the command that runs, if one does."""
+    command_id = gate.holder.id if gate.holder is not None else None
+    kind = gate.holder.label if gate.holder is not None else None
+    hold = gate.handoff or gate.quarantine
+    if hold is not None:
+        return wire.Holder(
+            reason=hold.reason, controller_id=hold.holder, since=rfc3339(hold.since), command_id=command_id, kind=kind
+        )
+    if gate.lock is not None:
+        return wire.Holder(
+            reason=HoldReason.TAB_LOCK,
+            controller_id=gate.lock.controller_id,
+            since=rfc3339(gate.lock.since),
+            expires_at=rfc3339(gate.lock.expires_at),
+            command_id=command_id,
+            kind=kind,
+        )
+    if gate.holder is None or gate.since is None:
+        return None
+    return wire.Holder(
+        reason=HoldReason.COMMAND,
+        controller_id=gate.holder.controller_id,
+        since=rfc3339(gate.since),
+        command_id=command_id,
+        kind=kind,
     )
 
 

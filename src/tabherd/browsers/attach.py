@@ -34,6 +34,8 @@ class AttachedBrowser(DrivenBrowser):
         super().__init__(row, connection)
         # The contexts that were made or taken over here.
         self._contexts: set[str] = set()
+        # Of those the ones that were taken over, by the page they came with.
+        self._taken: dict[str, str] = {}
         # Set by the first `stop`; all callers wait for the same one.
         self._stopping: asyncio.Task[None] | None = None
 
@@ -46,9 +48,16 @@ class AttachedBrowser(DrivenBrowser):
         tab = await super().attach_tab(target_id)
         # A page of an earlier life of ours: its context, if it has one of its own, is ours as well.
         info = (await self._connection.call("Target.getTargetInfo", {"targetId": target_id}))["targetInfo"]
-        if info["browserContextId"] in await super().context_ids():
-            self._contexts.add(info["browserContextId"])
+        context_id = info["browserContextId"]
+        if context_id not in self._contexts and context_id in await super().context_ids():
+            self._contexts.add(context_id)
+            self._taken[target_id] = context_id
         return tab
+
+    async def let_go(self, target_id: str) -> None:
+        # It was not ours after all, nor is what came with it.
+        self._contexts.discard(self._taken.pop(target_id, ""))
+        await super().let_go(target_id)
 
     async def dispose_context(self, context_id: str) -> None:
         await super().dispose_context(context_id)
@@ -65,6 +74,8 @@ class AttachedBrowser(DrivenBrowser):
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:
+        # What is closed from now on is closed because of this, which is nothing to react to.
+        self._watch.stop()
         try:
             async with asyncio.timeout(LEAVE_LIMIT_S):
                 await asyncio.gather(*(self.dispose_context(context_id) for context_id in list(self._contexts)))

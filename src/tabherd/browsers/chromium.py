@@ -98,6 +98,8 @@ class ChromiumBrowser(DrivenBrowser):
         await asyncio.shield(self._stopping)
 
     async def _stop(self) -> None:
+        # What is closed from now on is closed because of this, which is nothing to react to.
+        self._watch.stop()
         if self._has_kept_profile:
             with suppress(TimeoutError, BrowserGone, CdpFailure):
                 async with asyncio.timeout(CLOSE_LIMIT_S):

@@ -4,6 +4,8 @@ Invariants:
 - A page that nobody could learn of is closed: one whose maker is cancelled or fails halfway.
 - `close_tab` returns only when no script of the page runs any more, however the page behaves.
 - Attaching is bounded: a page that is spinning or crashed holds nobody up.
+
+What becomes of pages is followed in `pages.py`; what sessions keep across a crash is read and written in `storage.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ import structlog
 
 from ..core.model import Browser
 from .cdp import CdpConnection, CdpSession
-from .port import CdpFailure, Page, TabGone, Usage
+from .frames import FrameSessions
+from .pages import BLANK, PageWatch, in_context, own_profile, page_of
+from .port import CdpFailure, Origins, Page, PageListener, TabGone, Usage, Viewport
+from .storage import is_web, read_cookies, read_local_storage, write_cookies, write_local_storage
 from .usage import UsageMeter
 
 log = structlog.get_logger(__name__)
@@ -28,24 +33,34 @@ CLOSE_TRIES: Final = 2
 CLOSE_GRACE_S: Final = 0.15
 # How long a page may take to go away once its renderer has been ended.
 CLOSE_LIMIT_S: Final = 5.0
+# What runs outside of pages. The first kind starts again by itself.
+WORKERS: Final = ("service_worker", "shared_worker")
+# How often a context is looked at until its workers are gone, and how long is waited in between.
+WORKER_TRIES: Final = 100
+WORKER_PAUSE_S: Final = 0.02
 # How long an existing page may take to answer when it is attached.
 ATTACH_LIMIT_S: Final = 3.0
 # Our code for a page that did not go away.
 NOT_CLOSED: Final = -32098
 
-# What Chromium says of a target and a context that do not exist; its codes say less.
-_GONE_MESSAGES: Final = ("No target", "Failed to find context")
+# What Chromium says of a target, an attachment and a context that do not exist; its codes say less.
+_GONE_MESSAGES: Final = ("No target", "No session", "Failed to find context")
 
 
 class ChromiumTab(CdpSession):
     """One page, through our own attached session."""
 
-    __slots__ = ("cdp_session_id", "target_id")
+    __slots__ = ("_frames", "cdp_session_id", "target_id")
 
     def __init__(self, connection: CdpConnection, session_id: str, target_id: str) -> None:
         super().__init__(connection, session_id)
         self.cdp_session_id = session_id
         self.target_id = target_id
+        self._frames = FrameSessions(self)
+
+    async def frame(self, frame_id: str) -> CdpSession | None:
+        """The own session of a frame that has a renderer of its own; None when it has none."""
+        return await self._frames.find(frame_id)
 
     async def prepare(self) -> None:
         """Ask for the events that actions wait for."""
@@ -54,6 +69,16 @@ class ChromiumTab(CdpSession):
             self.call("Page.enable"),
             self.call("Page.setLifecycleEventsEnabled", {"enabled": True}),
         )
+
+    async def ping(self) -> None:
+        await self.call("Runtime.evaluate", {"expression": "0"})
+
+    async def calm(self) -> None:
+        await asyncio.gather(self.call("Page.stopLoading"), self.call("Runtime.terminateExecution"))
+
+    async def set_viewport(self, viewport: Viewport) -> None:
+        size = {"width": viewport.width, "height": viewport.height, "deviceScaleFactor": viewport.device_scale_factor}
+        await self.call("Emulation.setDeviceMetricsOverride", {**size, "mobile": False})
 
     def _answer_dialog(self, dialog: Mapping[str, Any]) -> None:
         # An open dialog blocks the page and every command on it, and nobody is looking: dismiss it, as a person who
@@ -72,6 +97,7 @@ class DrivenBrowser:
         # Our attachment of each page, by target id, and whose each attachment is, by session id.
         self._tabs: dict[str, ChromiumTab] = {}
         self._targets: dict[str, str] = {}
+        self._watch = PageWatch(connection)
         connection.listen(None, "Target.detachedFromTarget", self._forget_tab)
 
     async def new_context(self) -> str:
@@ -81,9 +107,7 @@ class DrivenBrowser:
         return context_id
 
     async def new_tab(self, context_id: str) -> ChromiumTab:
-        where = {"browserContextId": context_id} if context_id else {}
-        made = await self._connection.call("Target.createTarget", {"url": "about:blank", **where})
-        target_id: str = made["targetId"]
+        target_id = await self._make_page(context_id)
         try:
             tab = await self._attach(target_id)
             # The first script in a page takes twice as long as the next: whoever gets the page need not wait for it.
@@ -133,6 +157,56 @@ class DrivenBrowser:
                 # Looked at, or asyncio would complain: whoever waited has already failed for the same reason.
                 gone.exception()
 
+    async def end_workers(self, context_id: str) -> None:
+        for _ in range(WORKER_TRIES):
+            workers = await self._workers(context_id)
+            if not workers:
+                return
+            await asyncio.gather(*(self._end("Target.closeTarget", {"targetId": id}) for id in workers))
+            await asyncio.sleep(WORKER_PAUSE_S)
+        raise CdpFailure("Target.closeTarget", NOT_CLOSED, "a worker is still there after it was closed")
+
+    async def _workers(self, context_id: str) -> list[str]:
+        # Said, because without a word Chromium answers with what page watching asked for: pages alone.
+        kinds = [{"type": kind} for kind in ("page", *WORKERS)]
+        targets = (await self._connection.call("Target.getTargets", {"filter": kinds}))["targetInfos"]
+        mine = [target for target in targets if target.get("browserContextId") == context_id]
+        is_alone = sum(target["type"] == "page" for target in mine) == 1
+        ending = WORKERS if is_alone else WORKERS[:1]
+        return [target["targetId"] for target in mine if target["type"] in ending]
+
+    async def let_go(self, target_id: str) -> None:
+        # Whoever asks for this page from now on gets a new attachment, not this one.
+        if (tab := self._tabs.pop(target_id, None)) is not None:
+            await self._end("Target.detachFromTarget", {"sessionId": tab.session_id})
+
+    async def watch_pages(self, listener: PageListener) -> None:
+        await self._watch.start(listener)
+
+    async def cookies(self, context_id: str) -> list[dict[str, Any]]:
+        return await read_cookies(self._connection, context_id)
+
+    async def set_cookies(self, context_id: str, cookies: list[dict[str, Any]]) -> None:
+        await write_cookies(self._connection, context_id, cookies)
+
+    async def local_storage(self, target_id: str) -> tuple[str, dict[str, str]] | None:
+        tab = self._tabs.get(target_id)
+        # Chromium gives the main frame of a page the same id as the page.
+        return await read_local_storage(tab, target_id) if tab is not None else None
+
+    async def put_local_storage(self, context_id: str, origins: Origins) -> None:
+        wanted = {origin: items for origin, items in origins.items() if items and is_web(origin)}
+        if not wanted:
+            return
+        # Only a page of an origin can write there. One is enough for all, in turn.
+        target_id = await self._make_page(context_id, is_told=False)
+        try:
+            await write_local_storage(await self._attach(target_id), wanted)
+        finally:
+            # Said first, so that it goes even if nobody waits for it any more.
+            self._connection.post("Target.closeTarget", {"targetId": target_id})
+            await self.close_tab(target_id)
+
     async def dispose_context(self, context_id: str) -> None:
         await self._end("Target.disposeBrowserContext", {"browserContextId": context_id})
 
@@ -144,18 +218,8 @@ class DrivenBrowser:
         targets, contexts = await asyncio.gather(
             self._connection.call("Target.getTargets"), self._connection.call("Target.getBrowserContexts")
         )
-        made = set(contexts["browserContextIds"])
-        return [
-            Page(
-                target_id=target["targetId"],
-                # The browser's own profile has an id too, but it is nobody's to name or dispose of.
-                context_id=target["browserContextId"] if target["browserContextId"] in made else "",
-                url=target["url"],
-                title=target["title"],
-            )
-            for target in targets["targetInfos"]
-            if target["type"] == "page"
-        ]
+        own_profile_id = own_profile(contexts, targets["targetInfos"])
+        return [page_of(target, own_profile_id) for target in targets["targetInfos"] if target["type"] == "page"]
 
     async def probe(self) -> Usage:
         await self._connection.call("Browser.getVersion")
@@ -164,11 +228,34 @@ class DrivenBrowser:
     async def wait_gone(self) -> str:
         return await self._connection.wait_closed()
 
+    async def _make_page(self, context_id: str, *, is_told: bool = True) -> str:
+        """A blank page, not attached. A maker that is cancelled meanwhile has it closed."""
+        making = asyncio.ensure_future(self._create_page(context_id, is_told))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(self._close_unwanted)
+            raise
+
+    async def _create_page(self, context_id: str, is_told: bool) -> str:
+        with self._watch.making(context_id) as claim:
+            made = await self._connection.call("Target.createTarget", {"url": BLANK, **in_context(context_id)})
+            target_id: str = made["targetId"]
+            claim(target_id, is_told)
+        return target_id
+
+    def _close_unwanted(self, making: asyncio.Future[str]) -> None:
+        if not making.cancelled() and making.exception() is None:
+            self._connection.post("Target.closeTarget", {"targetId": making.result()})
+
     async def _attach(self, target_id: str) -> ChromiumTab:
         attached = await self._connection.call("Target.attachToTarget", {"targetId": target_id, "flatten": True})
         tab = ChromiumTab(self._connection, attached["sessionId"], target_id)
         self._tabs[target_id] = tab
         self._targets[tab.session_id] = target_id
+        tab.listen("Page.loadEventFired", lambda _: self._watch.look_again(target_id))
+        # In the moment in which its calls fail: whoever is next must not be sent to a page that is known to be dead.
+        tab.listen("Inspector.targetCrashed", lambda _: self._watch.crashed(target_id))
         return tab
 
     def _detach(self, target_id: str) -> None:
@@ -196,6 +283,7 @@ class DrivenBrowser:
         try:
             async with asyncio.timeout(CLOSE_LIMIT_S):
                 # It would not end the renderer of a page that is about to be another one.
+                self._watch.closing(tab.target_id)
                 tab.post("Page.stopLoading")
                 with suppress(TabGone, CdpFailure):
                     await tab.call("Page.crash")
@@ -241,8 +329,7 @@ async def forbid_downloads(connection: CdpConnection, context_id: str) -> None:
 
     Empty: the browser's own profile. It holds while this connection lives, so whoever takes over says it again.
     """
-    where = {"browserContextId": context_id} if context_id else {}
-    await connection.call("Browser.setDownloadBehavior", {"behavior": "deny", **where})
+    await connection.call("Browser.setDownloadBehavior", {"behavior": "deny", **in_context(context_id)})
 
 
 def _is_gone(failure: CdpFailure) -> bool:

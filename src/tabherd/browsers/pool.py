@@ -18,7 +18,7 @@ import structlog
 
 from ..core.model import Browser
 from ..errors import NoBrowser
-from .port import BrowserGone, BrowserPort, CdpFailure, Launcher, Seat
+from .port import BrowserGone, BrowserPort, CdpFailure, Launcher, PageListener, Seat
 from .slot import Slot, SlotPolicy
 
 log = structlog.get_logger("browsers")
@@ -52,6 +52,8 @@ class Listener(msgspec.Struct, frozen=True, kw_only=True):
     # Write a row down; remove it.
     record: Callable[[Browser], Awaitable[None]]
     forget: Callable[[Browser], Awaitable[None]]
+    # Whom that browser tells about its pages.
+    listen_on: Callable[[Browser], PageListener]
     on_ready: Callable[[Browser], None]
     # The browser and everything in it is gone; the reason.
     on_gone: Callable[[Browser, str], None]
@@ -207,6 +209,9 @@ class Pool:
 
     async def forget(self, row: Browser) -> None:
         await self._listener.forget(row)
+
+    def listen_on(self, row: Browser) -> PageListener:
+        return self._listener.listen_on(row)
 
     def slot_ready(self, slot: Slot) -> None:
         self._listener.on_ready(slot.row)

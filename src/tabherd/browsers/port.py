@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from enum import StrEnum
 from typing import Any, Protocol
 
 import msgspec
@@ -49,14 +50,33 @@ class LaunchFailed(Exception):
     """The browser could not be started; the message says why and what to do."""
 
 
-class TabPort(Protocol):
+class PageEnd(StrEnum):
+    """How a page ended while its browser lives on."""
+
+    CRASHED = "crashed"  # its renderer died
+    CLOSED = "closed"  # it was closed, by itself or by somebody
+
+
+class Viewport(msgspec.Struct, frozen=True, kw_only=True):
+    """The size of a page, in CSS pixels."""
+
+    width: int
+    height: int
+    device_scale_factor: float = 1
+
+
+class SessionPort(Protocol):
+    """What takes calls: a page, or a frame that has a renderer of its own."""
+
+    async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
+
+
+class TabPort(SessionPort, Protocol):
     """One page, through the broker's own attached session."""
 
     target_id: str
     # Chromium's flat session id of the broker's attachment.
     cdp_session_id: str
-
-    async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
 
     def listen(self, method: str, listener: Listener) -> Callable[[], None]:
         """Hear an event of this page; the returned function stops it."""
@@ -64,6 +84,22 @@ class TabPort(Protocol):
 
     def expect(self, what: str) -> asyncio.Future[Any]:
         """A future for the caller to settle, e.g. from a listener; it fails when the page or browser goes first."""
+        ...
+
+    async def frame(self, frame_id: str) -> SessionPort | None:
+        """The own session of a frame that has a renderer of its own; None when it has none. Its end is `TabGone`."""
+        ...
+
+    async def ping(self) -> None:
+        """Returns when the page has run a script of ours, which a spinning or frozen one never does."""
+        ...
+
+    async def calm(self) -> None:
+        """Stop loading, and end the script that runs now; timers and promises of the page go on."""
+        ...
+
+    async def set_viewport(self, viewport: Viewport) -> None:
+        """Give the page this size. It holds while this attachment lives."""
         ...
 
 
@@ -78,9 +114,39 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A page that a browser has, as the browser describes it."""
 
     target_id: str
+    # Empty: the browser's own profile.
     context_id: str
     url: str
     title: str
+    # The page that opened this one. Empty when none did, and for a link that was opened in a tab of its own (with the
+    # middle button, say): Chromium does not tell of which page it was.
+    opener_id: str = ""
+
+
+class PageListener(Protocol):
+    """Whom a browser tells about its pages. Called from the event loop, must not block or raise."""
+
+    def page_opened(self, page: Page) -> None:
+        """A page opened this one: `opener_id` says which, or it is empty and the page is in a context that was made.
+
+        Not told of pages that the broker itself makes, nor of those without an opener in the browser's own profile.
+        """
+        ...
+
+    def page_ended(self, target_id: str, how: PageEnd) -> None:
+        """A page is no more; told once. Not told of pages that died with their browser, unless it quits of itself."""
+        ...
+
+    def page_moved(self, target_id: str, url: str, title: str) -> None:
+        """A page has another address or title than before.
+
+        A title that a script changes later is told with the next move. An address may be cut (`pages.URL_MAX_BYTES`).
+        """
+        ...
+
+
+# localStorage by origin (scheme://host:port), each as name -> value.
+Origins = Mapping[str, Mapping[str, str]]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +178,38 @@ class BrowserPort(Protocol):
 
     async def close_tab(self, target_id: str) -> None:
         """Close that page; returns when it is really gone, and at once when it was gone already."""
+        ...
+
+    async def end_workers(self, context_id: str) -> None:
+        """End what scripts of the context run outside of pages, and return when it is gone.
+
+        Service workers start again when they are needed. Shared ones do not, and are left alone while the context has
+        more than one page that may use them.
+        """
+        ...
+
+    async def let_go(self, target_id: str) -> None:
+        """Detach from that page and leave it as it is: it is somebody else's."""
+        ...
+
+    async def watch_pages(self, listener: PageListener) -> None:
+        """Tell this listener from now on what becomes of pages. One listener per browser."""
+        ...
+
+    async def cookies(self, context_id: str) -> list[dict[str, Any]]:
+        """Every cookie of the context, as Playwright spells them. Answers also while a page of it spins."""
+        ...
+
+    async def set_cookies(self, context_id: str, cookies: list[dict[str, Any]]) -> None:
+        """Add these cookies, in the same spelling. Raises `CdpFailure` when one of them is not valid."""
+        ...
+
+    async def local_storage(self, target_id: str) -> tuple[str, dict[str, str]] | None:
+        """Origin and localStorage of the page's document; None when it has none, is too large, or does not answer."""
+        ...
+
+    async def put_local_storage(self, context_id: str, origins: Origins) -> None:
+        """Write these into the context, without any request leaving the browser."""
         ...
 
     async def dispose_context(self, context_id: str) -> None:

@@ -22,7 +22,7 @@ import structlog
 from ..core.breaker import DEFAULT_POLICY, Breaker, BreakerPolicy, BreakerState
 from ..core.lifecycle import BROWSER, BrowserEvent, BrowserState, advance
 from ..core.model import Browser, changed
-from .port import BrowserGone, BrowserPort, CdpFailure, Launcher, LaunchFailed, Seat, Usage
+from .port import BrowserGone, BrowserPort, CdpFailure, Launcher, LaunchFailed, PageListener, Seat, Usage
 
 log = structlog.get_logger("browsers")
 
@@ -60,6 +60,7 @@ class Owner(Protocol):
     def new_row(self) -> Callable[[], Browser]: ...
     async def record(self, row: Browser) -> None: ...
     async def forget(self, row: Browser) -> None: ...
+    def listen_on(self, row: Browser) -> PageListener: ...
     def slot_ready(self, slot: Slot) -> None: ...
     def slot_gone(self, slot: Slot, row: Browser, reason: str) -> None: ...
     def slot_recycled(self, slot: Slot, reason: str) -> None: ...
@@ -139,6 +140,10 @@ class Slot:
             self._nudge.set()
         self._owner.slot_changed(self)
 
+    def doubt(self) -> None:
+        """A call found the browser gone: nobody is sent here until the watch has seen it dead or had an answer."""
+        self.is_suspect = True
+
     def sorted_out(self) -> None:
         """What nobody claimed in the adopted browser is gone: new sessions may come."""
         self.is_sorting = False
@@ -147,9 +152,11 @@ class Slot:
     async def take(self) -> Seat:
         """A seat from the stock, or a fresh one. Raises `BrowserGone` or `CdpFailure`."""
         self.row = changed(self.row, sessions_served=self.row.sessions_served + 1)
-        if self.stock:
-            return self.stock.popleft()
-        return await self.make_seat()
+        return await self.spare_seat()
+
+    async def spare_seat(self) -> Seat:
+        """A seat for a session that has been counted already: from the stock, or a fresh one."""
+        return self.stock.popleft() if self.stock else await self.make_seat()
 
     async def make_seat(self) -> Seat:
         """A fresh context with a blank, attached tab."""
@@ -231,6 +238,9 @@ class Slot:
         # What the one before cost says nothing about this one.
         self.usage = self.cpu_percent = None
         if self.row.state is BrowserState.STARTING:
+            if not await self._listen(browser):
+                await self._died("It did not answer when it had started.")
+                return
             await self._move(BrowserEvent.LAUNCHED)
         self.tried.set()
         self._owner.slot_ready(self)
@@ -245,6 +255,16 @@ class Slot:
                 await self._died(hung if hung is not None else gone.result())
         finally:
             gone.cancel()
+
+    async def _listen(self, browser: BrowserPort) -> bool:
+        """Have the browser tell about its pages; False when it dies or hangs before that."""
+        try:
+            async with asyncio.timeout(2 * self._owner.policy.probe_limit_ms / 1000):
+                await browser.watch_pages(self._owner.listen_on(self.row))
+        except (TimeoutError, BrowserGone, CdpFailure) as error:
+            log.warning("browser failed when it had started", browserId=self.row.id, error=str(error))
+            return False
+        return True
 
     async def _watch(self, browser: BrowserPort, gone: asyncio.Future[str]) -> str | None:
         """Returns when the browser is dead, is empty and wanted gone, or has to be killed (then with the reason)."""

@@ -51,9 +51,9 @@ def list_sessions(voice: Voice, *, agent: str | None, state: str | None) -> None
     )
 
 
-def end_session(voice: Voice, session_id: str, fence: int | None) -> None:
+def end_session(voice: Voice, session_id: str, fence: int | None, disposition: str | None) -> None:
     with Tabherd() as herd:
-        herd.end_session(session_id, fence)
+        herd.end_session(session_id, fence, disposition)
     voice.answer({"ended": session_id}, f"Ended {session_id}.")
 
 

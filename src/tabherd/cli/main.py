@@ -173,7 +173,13 @@ def session_new(
     key: Annotated[str | None, typer.Option(help="Bucket it counts against, such as a vendor.")] = None,
     tier: Annotated[str | None, typer.Option(help="Named deadline.")] = None,
     deadline_ms: Annotated[int | None, typer.Option(help="Absolute life from now; wins over the tier.")] = None,
+    wait_ms: Annotated[int | None, typer.Option(help="How long to wait for a place when all are taken.")] = None,
     keep_alive: Annotated[bool, typer.Option("--keep-alive", help="Keep it however quiet its owner is.")] = False,
+    owner_pid: Annotated[int | None, typer.Option(help="Process on the server's machine whose death ends it.")] = None,
+    access: Annotated[str | None, typer.Option(help="exclusive, or shared: other agents may use it, too.")] = None,
+    reuse: Annotated[
+        str | None, typer.Option(help="What of its page a release to the pool keeps: never, same-agent or any.")
+    ] = None,
     url: Annotated[str | None, typer.Option(help="First page.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id of its tab.")] = False,
     as_json: Json = False,
@@ -188,7 +194,11 @@ def session_new(
             "key": key,
             "tier": tier,
             "deadline_ms": deadline_ms,
+            "wait_ms": wait_ms,
             "keep_alive": keep_alive or None,
+            "owner": None if owner_pid is None else {"pid": owner_pid},
+            "access": access,
+            "reuse": reuse,
             "url": url,
         }
         calls.new_session(voice, fields, quiet=quiet)
@@ -212,13 +222,16 @@ def session_ls(
 def session_end(
     session_id: Annotated[str, typer.Argument(metavar="SESSION")],
     fence: Annotated[int | None, typer.Option(help="Only if it is still this lease.")] = None,
+    disposition: Annotated[
+        str | None, typer.Option(help="pool: keep its tab for the next session of its key; or close.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Give a session back; its tabs close."""
+    """Give a session back; its tabs close, or one is kept in the pool."""
     from . import calls
 
     with speaking(as_json) as voice:
-        calls.end_session(voice, session_id, fence)
+        calls.end_session(voice, session_id, fence, disposition)
 
 
 @app.command()

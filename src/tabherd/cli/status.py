@@ -9,7 +9,7 @@ from ..client import Tabherd
 from .output import Voice
 
 NOT_MEASURED = "-"
-POOL_HEADINGS = ("pool", "active", "capacity", "waiting", "browsers", "warm", "free seats")
+POOL_HEADINGS = ("pool", "active", "capacity", "waiting", "pooled", "tabs", "browsers", "warm", "free seats")
 BROWSER_HEADINGS = (
     "browser",
     "pool",
@@ -69,8 +69,8 @@ def _condition(is_ready: bool, is_draining: bool) -> str:
 
 
 def _pool(name: str, pool: wire.PoolStats) -> tuple[str, ...]:
-    counts = (pool.active, pool.capacity, pool.waiting, pool.browsers, pool.stock, pool.free_seats)
-    return name, *map(str, counts)
+    held = (pool.active, pool.capacity, pool.waiting, pool.pooled, pool.tabs)
+    return name, *map(str, (*held, pool.browsers, pool.stock, pool.free_seats))
 
 
 def _browser(browser: wire.BrowserView) -> tuple[str, ...]:

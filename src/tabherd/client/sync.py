@@ -93,9 +93,12 @@ class Tabherd:
             query["cursor"] = page.next_cursor
         return found
 
-    def end_session(self, session_id: str, fence: int | None = None) -> None:
-        """Give the session back; with a fence, only if it is still the same lease."""
-        query = {} if fence is None else {"fence": fence}
+    def end_session(self, session_id: str, fence: int | None = None, disposition: str | None = None) -> None:
+        """Give the session back; with a fence, only if it is still the same lease.
+
+        `disposition` is `pool` (its tab is kept for the next session of its key) or `close`.
+        """
+        query = _camel_keys({"fence": fence, "disposition": disposition})
         self._request("DELETE", f"/sessions/{_segment(session_id)}", query=query)
 
     # --- Commands -----------------------------------------------------------------------------------------------
@@ -123,7 +126,7 @@ class Tabherd:
         return self._ask("GET", "/browsers", wire.BrowserPage).browsers
 
     def restart_browser(self, browser_id: str) -> wire.BrowserView:
-        """End that browser now and start another; its sessions are lost. Needs an admin's credential."""
+        """End that browser now and start another, where its sessions go on. Needs an admin's credential."""
         return self._ask("POST", f"/browsers/{_segment(browser_id)}/restart", wire.BrowserView)
 
     def drain_browser(self, browser_id: str) -> wire.BrowserView:

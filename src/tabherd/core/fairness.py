@@ -68,7 +68,14 @@ class WaitQueue:
         return waiter
 
     def pick(self, active_by_agent: Mapping[str, int], is_admissible: Callable[[Waiter], bool]) -> Waiter | None:
-        """Take out who is next: of the admissible ones the agent with the fewest active sessions, then by arrival.
+        """Take out who is next; None when nobody is admissible."""
+        best = self.find(active_by_agent, is_admissible)
+        if best is not None:
+            self._remove(best)
+        return best
+
+    def find(self, active_by_agent: Mapping[str, int], is_admissible: Callable[[Waiter], bool]) -> Waiter | None:
+        """Who is next: of the admissible ones the agent with the fewest active sessions, then by arrival.
 
         `is_admissible` says whether the caps leave room; it must depend on agent and key alone, and is asked at most
         once per agent and key. Whoever is not admissible is passed over and blocks nobody.
@@ -87,8 +94,6 @@ class WaitQueue:
                     best, best_turn = waiter, (active, waiter.arrival)
                     break
                 full_keys.add(waiter.key)
-        if best is not None:
-            self._remove(best)
         return best
 
     def put_back(self, waiter: Waiter) -> None:

@@ -24,9 +24,9 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import (
+    Backpressure,
     ControllerQueueLimitExceeded,
     LockNotFound,
-    NotOwner,
     QueueWaitTimedOut,
     StateConflict,
     TabBusy,
@@ -35,7 +35,7 @@ from ..errors import (
     TabPausedHandoff,
     TabQueueLimitExceeded,
 )
-from .lease import HoldTimes, bounded_retry_ms
+from .hold_times import HoldTimes, bounded_retry_ms
 from .ticket import Dropped, Entry, Expired, GateView, Granted, Hold, HoldReason, Queued, TabLock, Ticket, WaiterView
 
 __all__ = [
@@ -56,6 +56,12 @@ __all__ = [
 
 # What a command is assumed to take until the tab has seen some.
 HOLD_GUESS_MS: Final = 500
+# What a busy tab is busy with.
+_BUSY_WITH: Final = {
+    HoldReason.REBUILD: "The page behind this tab died and is being rebuilt.",
+    HoldReason.QUARANTINE: "A command on this tab timed out and is not yet proven stopped.",
+    HoldReason.COMMAND: "Another command has the tab.",
+}
 
 
 class GateLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,15 +157,14 @@ class Gate:
         # Whoever could run was granted when that became possible, so nobody who waits is overtaken here.
         runs_now = self._may_run(newcomer)
         if not runs_now and not may_wait:
-            raise self._refusal(ticket.controller_id, now)
-        self._check_limits(ticket.controller_id, controller_tickets)
+            raise self._refusal(newcomer, now)
+        self._check_limits(newcomer, controller_tickets, now)
         self._waiting[ticket.id] = newcomer
         if runs_now:
             granted = self._settle(now)
             assert granted == [ticket]
             return Granted(ticket, None if newcomer.lease_ms is None else self._lock)
-        position = next(place for place, waiting in enumerate(self._in_grant_order(), 1) if waiting is newcomer)
-        return Queued(ticket, position)
+        return Queued(ticket, self._position(newcomer))
 
     def _may_run(self, waiting: _Waiting) -> bool:
         if self._running or self._handoff or self._quarantine:
@@ -194,6 +199,13 @@ class Gate:
         """Those who wait, as they would be granted if nothing else happened; the sort keeps arrival where it ties."""
         return sorted(self._waiting.values(), key=lambda one: not self._passes_lock(one))
 
+    def _position(self, one: _Waiting) -> int:
+        """Its place among those who wait; of one that does not wait, the place it would have."""
+        order = self._in_grant_order()
+        if one.ticket.id in self._waiting:
+            return order.index(one) + 1
+        return 1 + (sum(map(self._passes_lock, order)) if self._passes_lock(one) else len(order))
+
     # --- Limits and refusals ------------------------------------------------------------------------------------
 
     @property
@@ -215,48 +227,71 @@ class Gate:
             return False
         return not any(self._passes_lock(one) for one in self._waiting.values())
 
-    def _check_limits(self, controller_id: str, controller_tickets: int) -> None:
+    def _check_limits(self, newcomer: _Waiting, controller_tickets: int, now: int) -> None:
+        controller_id = newcomer.ticket.controller_id
         if self._has_idle_lock(controller_id):
             # The command takes the place of the lock: on a full tab the lock could not be used otherwise.
             return
-        limits, mine = self._limits, self.tickets_of(controller_id)
-        details: dict[str, Any] = {
-            "queueDepth": len(self._waiting),
-            "retry_after_ms": self._hold_times.retry_after_ms(),
-        }
-        if (count := self.tickets) >= limits.tickets_per_tab:
-            message = f"The tab has all of its {count} tickets in use."
-            raise TabQueueLimitExceeded(message, count=count, cap=limits.tickets_per_tab, **details)
-        if mine >= limits.share_per_controller:
-            message = f"You have {mine} of this tab's {limits.tickets_per_tab} tickets; more than half is refused."
-            raise TabQueueLimitExceeded(message, count=mine, cap=limits.share_per_controller, **details)
-        if controller_tickets >= limits.tickets_per_controller:
-            message = f"You have {controller_tickets} tickets over all tabs; more are refused."
-            raise ControllerQueueLimitExceeded(
-                message, count=controller_tickets, cap=limits.tickets_per_controller, **details
-            )
+        limits = self._limits
+        checks: tuple[tuple[int, int, type[Backpressure], str], ...] = (
+            (self.tickets, limits.tickets_per_tab, TabQueueLimitExceeded, "All of the tab's tickets are in use."),
+            (
+                self.tickets_of(controller_id),
+                limits.share_per_controller,
+                TabQueueLimitExceeded,
+                "You have as many of this tab's tickets as one controller may: half of them.",
+            ),
+            (
+                controller_tickets,
+                limits.tickets_per_controller,
+                ControllerQueueLimitExceeded,
+                "You have as many tickets over all tabs as one controller may.",
+            ),
+        )
+        for count, cap, error, message in checks:
+            if count >= cap:
+                raise error(message, count=count, cap=cap, **self._standing(newcomer, now))
 
-    def _refusal(self, controller_id: str, now: int) -> TabBusy | TabLocked | TabPausedHandoff:
+    def _refusal(self, newcomer: _Waiting, now: int) -> TabBusy | TabLocked | TabPausedHandoff:
         """What to tell somebody who does not want to wait."""
-        # Its own running command is no hold for a controller, but it cannot run two at once either.
-        hold = self._handoff or self.hold_for(controller_id) or self._command_hold()
+        hold = self._hold_against(newcomer)
         assert hold is not None
-        details: dict[str, Any] = {
-            "holder": hold.holder,
-            "since": hold.since,
-            "reason": str(hold.reason),
-            "queueDepth": len(self._waiting),
-            "position": len(self._waiting) + 1,
-        }
+        standing = self._standing(newcomer, now)
         if hold.reason is HoldReason.HANDOFF:
-            # Nobody can tell how long a person takes.
-            return TabPausedHandoff(f"{hold.holder} has taken the tab over.", **details)
-        details["retry_after_ms"] = self._wait_ms(hold, now)
+            return TabPausedHandoff(f"{hold.holder} has taken the tab over.", **standing)
         if hold.reason is HoldReason.TAB_LOCK:
-            return TabLocked("Another controller holds this tab's lock.", lockExpiresAt=hold.expires_at, **details)
-        if hold.reason is HoldReason.QUARANTINE:
-            return TabBusy("A command on this tab timed out and is not yet proven stopped.", **details)
-        return TabBusy("Another command has the tab.", **details)
+            return TabLocked("Another controller holds this tab's lock.", lockExpiresAt=hold.expires_at, **standing)
+        return TabBusy(_BUSY_WITH[hold.reason], **standing)
+
+    def too_late(self, ticket_id: str, now: int) -> QueueWaitTimedOut:
+        """What to tell somebody whose time ran out in the queue."""
+        waiting = self._waiting.get(ticket_id)
+        # One that was granted in this very moment has nobody before it any more.
+        standing = {} if waiting is None else self._standing(waiting, now)
+        return QueueWaitTimedOut("The time ran out in the queue of the tab.", **standing)
+
+    def _hold_against(self, one: _Waiting) -> Hold | None:
+        # Its own running command is no hold for a controller, but it cannot run two at once either.
+        return self._handoff or self.hold_for(one.ticket.controller_id) or self._command_hold()
+
+    def _standing(self, one: _Waiting, now: int) -> dict[str, Any]:
+        """What everybody who is turned away hears: who has the tab, since when, its place, and when to try again."""
+        hold = self._hold_against(one)
+        holder, since, reason = (None, None, None) if hold is None else (hold.holder, hold.since, str(hold.reason))
+        return {
+            "holder": holder,
+            "since": since,
+            "reason": reason,
+            "queueDepth": len(self._waiting),
+            "position": self._position(one),
+            "retry_after_ms": self._retry_ms(hold, now),
+        }
+
+    def _retry_ms(self, hold: Hold | None, now: int) -> int | None:
+        if hold is None:
+            return self._hold_times.retry_after_ms()
+        # Nobody can tell how long a person takes.
+        return None if hold.reason is HoldReason.HANDOFF else self._wait_ms(hold, now)
 
     def _wait_ms(self, hold: Hold, now: int) -> int:
         """When a newcomer may expect its turn: behind this hold and everybody who waits."""
@@ -283,14 +318,12 @@ class Gate:
         self._release_lock(now)
         return self._settle(now)
 
-    def renew(self, ticket_id: str, controller_id: str, lease_ms: int, now: int) -> TabLock:
+    def renew(self, ticket_id: str, lease_ms: int, now: int) -> TabLock:
         """Start the lock's lease anew, if it is still held."""
         assert lease_ms > 0
         lock = self._lock
         if lock is None or lock.ticket.id != ticket_id or lock.expires_at <= now:
             raise LockNotFound("This tab lock is no longer held.", action="Take the lock again.", ticket=ticket_id)
-        if lock.controller_id != controller_id:
-            raise NotOwner("Another controller holds this tab's lock.", holder=lock.controller_id)
         self._lock = msgspec.structs.replace(lock, lease_ms=lease_ms, expires_at=now + lease_ms)
         return self._lock
 
@@ -346,8 +379,13 @@ class Gate:
             self._quarantine = Hold(reason=HoldReason.QUARANTINE, holder=holder, since=now)
         self._settle(now)
 
+    def rebuild(self, now: int) -> None:
+        """There is no page behind the tab for the moment: nothing is granted until `lift`."""
+        self._quarantine = Hold(reason=HoldReason.REBUILD, holder="", since=now)
+        self._settle(now)
+
     def lift(self, now: int) -> list[Ticket]:
-        """The timed-out command is proven stopped."""
+        """The timed-out command is proven stopped, or there is a page again."""
         self._quarantine = None
         return self._settle(now)
 

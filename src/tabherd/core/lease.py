@@ -1,10 +1,12 @@
-"""Leases as decisions: when one ends, whether one more fits, and whether a fence is still the right one.
+"""Leases as decisions: when one ends, and whether a fence is still the right one.
 
 A session is a lease. `verdict` says whether to keep or reap it, from the row and the evidence of life that the broker
 has; it reads no clock and asks nobody. The table `EXPIRY_RULES` is the whole policy: the first row that applies to a
 session is its rule, so exactly one does, and the docs are generated from it. What it keeps:
 
 - Age alone never ends a lease: only silence, a proven death, or the deadline does.
+- The deadline is set once, when the lease is granted; every other limit is derived from it, and nothing moves it. A
+  tier that changes afterwards is for new leases.
 - A stale heartbeat is not enough while there is any other evidence of life; a stopped (SIGSTOP) owner reads alive.
 - 120 s after its deadline a lease ends, whatever else is true.
 
@@ -15,14 +17,13 @@ silence is counted from then and not from before.
 from __future__ import annotations
 
 import difflib
-from collections import deque
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
-from ..errors import Capacity, InvalidRequest, LeaseLost
+from ..errors import InvalidRequest, LeaseLost
 from .lifecycle import LeaseState
 from .model import Session
 
@@ -30,6 +31,12 @@ from .model import Session
 HELD_STATES: Final = frozenset({LeaseState.ACTIVE, LeaseState.RECOVERING})
 
 # --- Deadlines --------------------------------------------------------------------------------------------------
+
+# A tab lock may outlive the deadline this long: its holder ends with the lease anyway, and a lock that ended first
+# would let another controller in between a command and its outcome.
+LOCK_SLACK_MS: Final = 60_000
+# The owner is warned when this much of the lease's life is over.
+EXPIRING_PERCENT: Final = 80
 
 
 def deadline_at(tiers: Mapping[str, int], tier: str, deadline_ms: int | None, now: int) -> int:
@@ -44,6 +51,27 @@ def deadline_at(tiers: Mapping[str, int], tier: str, deadline_ms: int | None, no
             nearest=close[0] if close else None,
         )
     return now + (tiers[tier] * 1_000 if deadline_ms is None else deadline_ms)
+
+
+def command_deadline_at(session: Session, timeout_ms: int, now: int) -> int:
+    """When a command that comes now must be over: after its own time, and never past the session's deadline.
+
+    Once that has passed the answer lies in the past, too: such a command is never granted.
+    """
+    return min(now + timeout_ms, session.deadline_at)
+
+
+def lock_lease_ms(session: Session, asked_ms: int, now: int) -> int:
+    """How long a tab lock taken or renewed now may last: what is left of the deadline plus 60 s, at the most.
+
+    Counted from the deadline and not from now, so that renewing again and again never gets past it.
+    """
+    return max(0, min(asked_ms, session.deadline_at + LOCK_SLACK_MS - now))
+
+
+def expiring_at(session: Session) -> int:
+    """When to tell the owner that the lease will soon be over."""
+    return session.created_at + (session.deadline_at - session.created_at) * EXPIRING_PERCENT // 100
 
 
 # --- Expiry -----------------------------------------------------------------------------------------------------
@@ -79,15 +107,17 @@ class LeaseTimes(msgspec.Struct, frozen=True, kw_only=True):
     # How often an owner is asked to beat.
     heartbeat_ms: int = 60_000
     # A heartbeat older than this is stale: three were missed.
-    stale_ms: int = 180_000
+    stale_after_ms: int = 180_000
     # A bare HTTP session may be quiet this long between commands and reads: a model thinks that long.
     idle_ttl_ms: int = 180_000
     # A connection-bound session outlives its last socket this long, for a reconnect.
     disconnect_grace_ms: int = 10_000
     # A proven death may still be followed by a beat or command of a successor within this time.
-    proven_dead_grace_ms: int = 2_000
+    owner_dead_grace_ms: int = 2_000
     # Past its deadline a lease is no longer good, but what it has is taken away only after this.
     deadline_grace_ms: int = 120_000
+    # A tab that was given back into the pool is closed after so long without a taker.
+    pooled_ttl_ms: int = 1_800_000
 
 
 class ExpiryRule(StrEnum):
@@ -141,21 +171,24 @@ def _after_silence(session: Session, evidence: Evidence, times: LeaseTimes) -> D
         return None
     # A connection that has closed was evidence until it did. "Older than": at exactly 180 s it is not yet stale.
     last_sign_at = max(session.heartbeat_at, session.created_at, evidence.last_connection_closed_at or 0)
-    return Due(last_sign_at + times.stale_ms + 1, ReapReason.STALE)
+    return Due(last_sign_at + times.stale_after_ms + 1, ReapReason.STALE)
 
 
 def _after_death(session: Session, evidence: Evidence, times: LeaseTimes) -> Due | None:
     is_followed = session.heartbeat_at > evidence.owner_died_at
     if evidence.owner is OwnerProcess.DEAD and not is_followed:
-        return Due(evidence.owner_died_at + times.proven_dead_grace_ms, ReapReason.OWNER_DEAD)
+        return Due(evidence.owner_died_at + times.owner_dead_grace_ms, ReapReason.OWNER_DEAD)
     return _after_silence(session, evidence, times)
 
 
 def _after_disconnect(session: Session, evidence: Evidence, times: LeaseTimes) -> Due | None:
     if evidence.open_connections or evidence.has_work:
         return None
-    assert evidence.last_connection_closed_at is not None
-    return Due(evidence.last_connection_closed_at + times.disconnect_grace_ms, ReapReason.DISCONNECTED)
+    closed_at = evidence.last_connection_closed_at
+    if closed_at is None:
+        # The row remembers a socket that this life of the node has never seen: it closed after the last sign of life.
+        closed_at = max(session.heartbeat_at, session.created_at)
+    return Due(closed_at + times.disconnect_grace_ms, ReapReason.DISCONNECTED)
 
 
 def _after_idling(session: Session, evidence: Evidence, times: LeaseTimes) -> Due | None:
@@ -184,23 +217,31 @@ EXPIRY_RULES: Final[tuple[RuleRow, ...]] = (
     RuleRow(
         rule=ExpiryRule.NAMED_PROCESS,
         holder="The owner named its process.",
-        ends="The process is proven dead and no beat or command follows within 2 s; else as for a beating owner.",
+        ends=(
+            "The process is proven dead and no beat or command follows within 2 s (the pool's owner_dead_grace_ms); "
+            "else as for a beating owner."
+        ),
         applies=lambda session, evidence: session.owner_pid != 0,
         due=_after_death,
     ),
     RuleRow(
         rule=ExpiryRule.BEATING,
         holder="The owner has ever sent a heartbeat.",
-        ends="The last heartbeat is older than 180 s, and there is no connection, work or live owner process.",
+        ends=(
+            "The last heartbeat is older than 180 s (the pool's stale_after_s), and there is no connection, work or "
+            "live owner process."
+        ),
         applies=lambda session, evidence: session.is_beating,
         due=_after_silence,
     ),
     RuleRow(
         rule=ExpiryRule.CONNECTION_BOUND,
         holder="It has, or had, a CDP or control socket.",
-        ends="10 s after its last socket closed, once no work is left.",
+        ends="10 s (the pool's disconnect_grace_s) after its last socket closed, once no work is left.",
         applies=lambda session, evidence: (
-            evidence.open_connections > 0 or evidence.last_connection_closed_at is not None
+            session.is_connection_bound
+            or evidence.open_connections > 0
+            or evidence.last_connection_closed_at is not None
         ),
         due=_after_disconnect,
     ),
@@ -268,119 +309,3 @@ def check_fence(session: Session, fence: int | None, now: int | None = None) -> 
         raise LeaseLost("The session has changed hands.", sessionId=session.id, fence=fence, state=str(session.state))
     if now is not None and now >= session.deadline_at:
         raise LeaseLost("The session's deadline has passed.", sessionId=session.id, expiresAt=session.deadline_at)
-
-
-# --- Caps -------------------------------------------------------------------------------------------------------
-
-CapReason: TypeAlias = Literal["key_cap", "agent_cap", "pool_cap", "tab_cap"]
-
-MEMORY_PER_SESSION_BYTES: Final = 64 << 20
-MEMORY_SHARE_PERCENT: Final = 60
-DERIVED_ACTIVE_MAX: Final = 500
-
-
-class Caps(msgspec.Struct, frozen=True, kw_only=True):
-    """How many sessions of a pool may be open at once; 0 is no such cap."""
-
-    max_active: int = 0
-    max_active_per_key: int = 0
-    max_active_per_agent: int = 0
-
-
-class CapCounter(msgspec.Struct, frozen=True):
-    """A counter that one more session moves by one, the value it may reach, and what to say when it may not."""
-
-    counter: str
-    cap: int | None
-    reason: CapReason
-
-
-def cap_counters(pool: str, key: str, agent_id: str, caps: Caps) -> tuple[CapCounter, ...]:
-    """What a session counts against, narrowest first, so that a refusal names the cap nearest to the caller.
-
-    Uncapped counters are moved as well, so that a cap can be switched on while sessions are open. The empty key is
-    not a bucket and has no counter.
-    """
-    of_pool = f"active:{_escaped(pool)}"
-    narrow = (
-        CapCounter(f"{of_pool}:key:{_escaped(key)}", caps.max_active_per_key or None, "key_cap") if key else None,
-        CapCounter(f"{of_pool}:agent:{_escaped(agent_id)}", caps.max_active_per_agent or None, "agent_cap"),
-        CapCounter(of_pool, caps.max_active or None, "pool_cap"),
-    )
-    return tuple(counter for counter in narrow if counter is not None)
-
-
-def _escaped(name: str) -> str:
-    # Pool "a" with key "b:agent:c" and pool "a:key:b" must not share a counter.
-    return name.replace("%", "%25").replace(":", "%3A")
-
-
-def derive_max_active(total_memory_bytes: int) -> int:
-    """One session per 64 MB of 60 % of the machine's memory, at most 500, at least 1."""
-    fitting = total_memory_bytes * MEMORY_SHARE_PERCENT // 100 // MEMORY_PER_SESSION_BYTES
-    return max(1, min(DERIVED_ACTIVE_MAX, fitting))
-
-
-def capacity_refusal(
-    reason: CapReason, count: int, cap: int, position: int | None, retry_after_ms: int | None
-) -> Capacity:
-    """The typed backpressure answer: which cap, how full, where the caller stood in the queue, when to come back."""
-    details: dict[str, Any] = {} if position is None else {"position": position}
-    return Capacity(
-        f"{_FULL[reason]} ({count} of {cap}).",
-        retry_after_ms=retry_after_ms,
-        reason=reason,
-        count=count,
-        cap=cap,
-        **details,
-    )
-
-
-_FULL: Final[Mapping[CapReason, str]] = {
-    "key_cap": "This key has all the sessions it may have",
-    "agent_cap": "This agent has all the sessions it may have",
-    "pool_cap": "The pool has all the sessions it may have",
-    "tab_cap": "The pool has all the tabs it may have",
-}
-
-
-# --- Estimates --------------------------------------------------------------------------------------------------
-
-RETRY_AFTER_MIN_MS: Final = 50
-RETRY_AFTER_MAX_MS: Final = 60_000
-OUTLIER_FACTOR: Final = 10
-
-
-class HoldTimes:
-    """The last few durations for which something was held, and what they say about the next wait.
-
-    The mean, so that the estimate is right on average: places come free at capacity / mean hold, whatever the spread.
-    One very long hold counts as no more than ten times the median, because it says little about the next.
-    """
-
-    __slots__ = ("_default_ms", "_recent_ms")
-
-    def __init__(self, default_ms: int = 1_000, samples_max: int = 33) -> None:
-        # Assumed until something has been held and given back.
-        self._default_ms = default_ms
-        self._recent_ms: deque[int] = deque(maxlen=samples_max)
-
-    def record(self, held_ms: int) -> None:
-        """Something was given back after this long."""
-        self._recent_ms.append(max(0, held_ms))
-
-    def typical_ms(self) -> int:
-        """How long a hold lasts on average."""
-        if not self._recent_ms:
-            return self._default_ms
-        most_ms = OUTLIER_FACTOR * max(1, sorted(self._recent_ms)[len(self._recent_ms) // 2])
-        return sum(min(held_ms, most_ms) for held_ms in self._recent_ms) // len(self._recent_ms)
-
-    def retry_after_ms(self, position: int = 1, capacity: int = 1) -> int:
-        """When the caller at this place, behind this many parallel holders, may expect its turn; bounded."""
-        return bounded_retry_ms(self.typical_ms() * max(1, position) // max(1, capacity))
-
-
-def bounded_retry_ms(estimate_ms: int) -> int:
-    """Soon enough to be useful, late enough not to be a busy loop."""
-    return max(RETRY_AFTER_MIN_MS, min(RETRY_AFTER_MAX_MS, estimate_ms))

@@ -89,6 +89,14 @@ class Session(Row, frozen=True, kw_only=True):
     ended_at: int = 0
     # Why it ended: released, expired, reaped, crashed, ...
     end_reason: str = ""
+    # The size of its pages as JSON; empty: the browser's own.
+    viewport: str = ""
+    # When it was given back into the pool; 0 before.
+    pooled_at: int = 0
+    # Whose it was before an admin gave it to its present owner: that one hears `lease_lost`, not `session_not_found`.
+    taken_from: str = ""
+    # Whether a CDP or control socket has ever been open on it: decides which expiry rule applies.
+    is_connection_bound: bool = False
 
 
 class Tab(Row, frozen=True, kw_only=True):
@@ -106,6 +114,19 @@ class Tab(Row, frozen=True, kw_only=True):
     url: str = "about:blank"
     title: str = ""
     created_at: int = 0
+    # Of a popup: the tab whose page opened it.
+    opener_tab_id: str = ""
+
+
+class Checkpoint(Row, frozen=True, kw_only=True):
+    """What a session's pages left in their browser, so that it can be put into another one; its id is the session's."""
+
+    node_id: str
+    # Cookies in Playwright's spelling; JSON text.
+    cookies: str = "[]"
+    # localStorage by origin; JSON text.
+    origins: str = "{}"
+    taken_at: int = 0
 
 
 class Command(Row, frozen=True, kw_only=True):
@@ -123,6 +144,32 @@ class Command(Row, frozen=True, kw_only=True):
     duration_ms: int = 0
     # The result, or the error in its wire shape; JSON text.
     outcome: str = ""
+    # Which of the agent's connections or callers sent it.
+    controller_id: str = ""
+
+
+class Idempotency(Row, frozen=True, kw_only=True):
+    """A key under which a command was accepted: the same one again is answered, not run."""
+
+    command_id: str
+    # SHA-256 of tab and action, hex: another body under the same key is a mistake.
+    body_hash: str
+    created_at: int
+
+
+class Audit(Row, frozen=True, kw_only=True):
+    """Who did what to which tab or session."""
+
+    at: int
+    agent_id: str
+    controller_id: str
+    # The kind of a command, or tab_lock, takeover, handoff, release, ...
+    verb: str
+    session_id: str = ""
+    tab_id: str = ""
+    command_id: str = ""
+    # How it ended, or what else there is to say.
+    detail: str = ""
 
 
 class Credential(Row, frozen=True, kw_only=True):
@@ -153,7 +200,10 @@ TABLES: Final[dict[type[Row], Table]] = {
         Table("browsers", Browser, ("node_id", "state")),
         Table("sessions", Session, ("state", "agent_id", "node_id")),
         Table("tabs", Tab, ("session_id", "node_id", "state")),
+        Table("checkpoints", Checkpoint, ("node_id",)),
         Table("commands", Command, ("tab_id", "agent_id")),
+        Table("idempotency", Idempotency),
+        Table("audit", Audit, ("agent_id", "session_id", "tab_id")),
         Table("credentials", Credential, ("token_hash", "agent_id")),
     )
 }

@@ -57,6 +57,7 @@ class HoldReason(StrEnum):
 
     HANDOFF = "handoff"
     TAB_LOCK = "tab_lock"
+    REBUILD = "rebuild"
     QUARANTINE = "quarantine"
     COMMAND = "command"
 
@@ -65,7 +66,8 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """Why something on this tab must wait."""
 
     reason: HoldReason
-    # The controller that has the tab; under a handoff the person; under a quarantine whose command timed out.
+    # The controller that has the tab; under a handoff the person; under a quarantine whose command timed out; nobody
+    # while the page is rebuilt.
     holder: str
     since: int
     # When it ends at the latest; only known of a tab lock.

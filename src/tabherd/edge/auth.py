@@ -40,6 +40,13 @@ ADDRESS_ACTION: Final = "Use the address the server prints at start, or add the 
 Address = tuple[str, int | None]
 
 
+class Badge(msgspec.Struct, frozen=True):
+    """Who opened a socket, shown again with every message: its token may be revoked while it is open."""
+
+    caller: Caller
+    credential: Credential
+
+
 class Guard:
     """Admits or refuses a request by its head alone."""
 
@@ -77,6 +84,10 @@ class Guard:
 
     async def identify(self, head: Head, client: Address | None, query_token: str | None = None) -> Caller:
         """Who calls. Raises `Unauthenticated`, `RateLimited`, or `Forbidden` for an agent that is not theirs."""
+        return (await self.welcome(head, client, query_token)).caller
+
+    async def welcome(self, head: Head, client: Address | None, query_token: str | None = None) -> Badge:
+        """Who opens a socket; refuses as `identify` does."""
         credential: Credential | None
         if self._is_open:
             credential = _NOBODY_IN_PARTICULAR
@@ -87,11 +98,26 @@ class Guard:
         scopes = self._scopes.get(credential.scopes)
         if scopes is None:
             scopes = self._scopes[credential.scopes] = frozenset(credential.scopes)
-        if "admin" not in scopes and (wait_ms := self._buckets.take(credential.id, self._clock())):
-            raise RateLimited("This credential sends faster than its rate.", retry_after_ms=wait_ms)
         host, port = client or ("", None)
         caller = Caller(agent_id=credential.agent_id, scopes=scopes, controller_id=f"{credential.id}/{host}:{port}")
-        return caller if head.agent_id is None else act_for(caller, head.agent_id.decode("latin-1"), "X-Agent-Id")
+        badge = Badge(caller, credential)
+        self.charge(badge)
+        if head.agent_id is not None:
+            badge = Badge(act_for(caller, head.agent_id.decode("latin-1"), "X-Agent-Id"), credential)
+        return badge
+
+    def charge(self, badge: Badge) -> None:
+        """Count one request or message; raises `RateLimited` when that is one too many. Admins are not counted."""
+        if not badge.caller.is_admin and (wait_ms := self._buckets.take(badge.credential.id, self._clock())):
+            raise RateLimited("This credential sends faster than its rate.", retry_after_ms=wait_ms)
+
+    def is_fresh(self, badge: Badge) -> bool:
+        """Whether the badge was found valid a moment ago; if not, ask `is_valid`. Costs nothing."""
+        return self._is_open or self._credentials.is_remembered(badge.credential)
+
+    async def is_valid(self, badge: Badge) -> bool:
+        """Whether the credential behind the badge still stands, as the store knows it."""
+        return self._is_open or await self._credentials.is_valid(badge.credential)
 
     def _is_ours(self, host: bytes, local: Address | None) -> bool:
         name, colon, port = host.rpartition(b":")

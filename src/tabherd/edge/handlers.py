@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -26,6 +26,22 @@ class SessionsQuery(wire.Request, frozen=True, kw_only=True):
 class ReleaseQuery(wire.Request, frozen=True, kw_only=True):
     # Refuse unless the lease is still at this fence.
     fence: int | None = None
+    # pool: keep the tab for the next one of its key; default where a profile is shared. close: default elsewhere.
+    disposition: Literal["close", "pool"] | None = None
+
+
+class UnlockQuery(wire.Request, frozen=True, kw_only=True):
+    # What the lock was answered with.
+    ticket: Annotated[str, Meta(max_length=100)] = ""
+
+
+class AuditQuery(wire.Request, frozen=True, kw_only=True):
+    agent_id: wire.Agent | None = None
+    session_id: wire.Identifier | None = None
+    tab_id: wire.Identifier | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    # Where the page before ended.
+    cursor: Annotated[str, Meta(max_length=200)] = ""
 
 
 class EventsQuery(wire.Request, frozen=True, kw_only=True):
@@ -113,11 +129,52 @@ async def heartbeat(service: Service, call: Call) -> wire.HeartbeatAnswer:
 
 
 async def release_session(service: Service, call: Call) -> None:
-    await service.broker.sessions.release(call.caller, call.id, call.query.fence)
+    query: ReleaseQuery = call.query
+    await service.broker.sessions.release(call.caller, call.id, query.fence, query.disposition)
 
 
-async def list_tabs(service: Service, call: Call) -> wire.TabPage:
-    return await service.broker.sessions.tabs(call.caller, call.id)
+async def take_over_session(service: Service, call: Call) -> wire.SessionView:
+    return await service.broker.sessions.take_over(call.caller, call.id, call.body.agent_id)
+
+
+async def get_state(service: Service, call: Call) -> wire.StorageState:
+    return await service.broker.sessions.state(call.caller, call.id)
+
+
+async def put_state(service: Service, call: Call) -> None:
+    await service.broker.sessions.put_state(call.caller, call.id, call.body)
+
+
+# --- Tabs -------------------------------------------------------------------------------------------------------
+
+
+async def list_session_tabs(service: Service, call: Call) -> wire.TabPage:
+    return await service.broker.tabs.of_session(call.caller, call.id)
+
+
+async def open_tab(service: Service, call: Call) -> wire.TabView:
+    return await service.broker.commands.open_tab(call.caller, call.id, call.body)
+
+
+async def list_tabs(service: Service, call: Call) -> wire.TabList:
+    return service.broker.tabs.list(call.caller)
+
+
+async def get_tab(service: Service, call: Call) -> wire.TabView:
+    return service.broker.tabs.get(call.caller, call.id)
+
+
+async def close_tab(service: Service, call: Call) -> None:
+    await service.broker.commands.run(call.caller, call.id, wire.Close())
+
+
+async def hand_off(service: Service, call: Call) -> wire.TabView:
+    request: wire.Handoff = call.body
+    return await service.broker.tabs.hand_off(call.caller, call.id, request.by)
+
+
+async def resume(service: Service, call: Call) -> wire.TabView:
+    return await service.broker.tabs.resume(call.caller, call.id)
 
 
 # --- Commands ---------------------------------------------------------------------------------------------------
@@ -127,6 +184,30 @@ async def run_action(service: Service, call: Call) -> wire.CommandView:
     action: wire.AnyAction = call.body
     caller = call.caller if action.controller_id is None else as_controller(call.caller, action.controller_id)
     return await service.broker.commands.run(caller, call.id, action)
+
+
+async def run_steps(service: Service, call: Call) -> wire.CommandView:
+    steps: wire.Steps = call.body
+    caller = call.caller if steps.controller_id is None else as_controller(call.caller, steps.controller_id)
+    return await service.broker.commands.run(caller, call.id, steps)
+
+
+async def lock_tab(service: Service, call: Call) -> wire.TabLockView:
+    request: wire.LockTab = call.body
+    caller = call.caller if request.controller_id is None else as_controller(call.caller, request.controller_id)
+    return await service.broker.tab_locks.lock(caller, call.id, request)
+
+
+async def undo_lock_tab(service: Service, call: Call, answer: wire.TabLockView) -> None:
+    service.broker.tab_locks.unlock(call.caller, answer.tab_id, answer.ticket)
+
+
+async def unlock_tab(service: Service, call: Call) -> None:
+    service.broker.tab_locks.unlock(call.caller, call.id, call.query.ticket)
+
+
+async def cancel_command(service: Service, call: Call) -> wire.CommandView:
+    return await service.broker.commands.cancel(call.caller, call.id)
 
 
 async def get_command(service: Service, call: Call) -> wire.CommandView:
@@ -158,6 +239,18 @@ async def drain_node(service: Service, call: Call) -> wire.NodeDrain:
 
 async def resume_node(service: Service, call: Call) -> wire.NodeDrain:
     return service.broker.operations.resume(call.caller)
+
+
+async def show_audit(service: Service, call: Call) -> wire.AuditPage:
+    query: AuditQuery = call.query
+    return await service.broker.auditor.list(
+        call.caller,
+        agent_id=query.agent_id,
+        session_id=query.session_id,
+        tab_id=query.tab_id,
+        limit=query.limit,
+        cursor=query.cursor,
+    )
 
 
 async def new_agent(service: Service, call: Call) -> wire.AgentToken:

@@ -10,24 +10,24 @@ request takes it.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import math
 import time
 from collections.abc import Awaitable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 from starlette.types import Receive, Scope, Send
 
 from .. import logs
-from ..errors import BodyTooLarge, MethodNotAllowed, TabherdError, Unauthenticated
-from . import openapi
+from ..errors import BodyTooLarge, TabherdError
+from . import control, openapi
 from .auth import ANONYMOUS, Guard
+from .control import ControlChannel
 from .head import Head
-from .route import EVENT_STREAM, JSON, Call, Endpoint, Raw, Route, RouteTable, Service, Stream, headers_of
+from .reply import Reply, bug, refusal, success, traced
+from .route import EVENT_STREAM, Call, Endpoint, Route, RouteTable, Service, Stream, headers_of
 from .routes import ROUTES
+from .upgrade import Doors
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
@@ -37,26 +37,11 @@ if TYPE_CHECKING:
 
 log = logs.get_logger("edge")
 
-# What a retry waits for when whoever refused did not say: the contract is that 429 and 503 always do.
-RETRY_AFTER_DEFAULT_MS: Final = 1_000
-_COMMON: Final = headers_of({"cache-control": "no-store", "x-content-type-options": "nosniff"})
-_AS_JSON: Final = headers_of({"content-type": JSON})
 _AS_EVENTS: Final = headers_of({"content-type": EVENT_STREAM})
-_CLOSE: Final = headers_of({"connection": "close"})
-_CHALLENGE: Final = headers_of({"www-authenticate": "Bearer"})
-_encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class ClientLeft(Exception):
     """There is nobody to answer."""
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """An answer, ready to be sent."""
-
-    status: int
-    body: bytes
-    headers: tuple[tuple[bytes, bytes], ...]
 
 
 def create_app(
@@ -79,13 +64,19 @@ def create_app(
         node_id=node_id,
         version=version,
     )
-    return App(service, Guard(config, port, broker.credentials), config.server.body_max_bytes, routes)
+    guard = Guard(config, port, broker.credentials)
+    channel = ControlChannel(service=service, guard=guard, config=config)
+    doors = Doors(guard, metrics, {control.PATH: channel.admit})
+    return App(service, guard, doors, config.server.body_max_bytes, routes)
 
 
 class App:
-    """One server's HTTP interface."""
+    """One server's HTTP interface, and the sockets that it offers."""
 
-    def __init__(self, service: Service, guard: Guard, body_max_bytes: int, routes: Sequence[Route]) -> None:
+    def __init__(
+        self, service: Service, guard: Guard, doors: Doors, body_max_bytes: int, routes: Sequence[Route]
+    ) -> None:
+        self.doors = doors
         self._service = service
         self._guard = guard
         self._body_max_bytes = body_max_bytes
@@ -106,16 +97,16 @@ class App:
             if isinstance(answer, Stream):
                 await self._send_stream(answer, head, scope, receive, send)
                 return
-            reply = _reply(endpoint.route.status, answer)
+            reply = success(endpoint.route.status, answer)
         except ClientLeft:
             log.debug("client left", route=name)
             return
         except TabherdError as error:
             self._service.metrics.rejected_total.labels(error.code).inc()
-            reply = _refusal(error)
+            reply = refusal(error)
         except Exception:
             log.exception("bug: unexpected exception", route=name, requestId=head.request_id.decode())
-            reply = _bug(head)
+            reply = bug(head)
         seconds = time.perf_counter() - started
         self._service.metrics.http_request_seconds.observe(name, reply.status, seconds)
         if self._is_verbose:
@@ -177,7 +168,7 @@ class App:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": [*_traced(head), *_AS_EVENTS]})
+            await send({"type": "http.response.start", "status": 200, "headers": [*traced(head), *_AS_EVENTS]})
             if scope["method"] != "HEAD":
                 await _while_connected(pump(), receive)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -212,53 +203,8 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-def _reply(status: int, answer: Any) -> Reply:
-    if isinstance(answer, Raw):
-        return Reply(status, answer.body, answer.headers)
-    if answer is None:
-        return Reply(status, b"", ())
-    try:
-        return Reply(status, _encode(answer), _AS_JSON)
-    except UnicodeEncodeError:
-        # A page may hand out half of a surrogate pair: JSON can carry it escaped, UTF-8 cannot.
-        return Reply(status, json.dumps(msgspec.to_builtins(answer, enc_hook=str)).encode(), _AS_JSON)
-
-
-def _refusal(error: TabherdError) -> Reply:
-    """An error as HTTP. An instance may carry another `status` than its class, e.g. 503 for a full acquire queue."""
-    if error.retry_after_ms is None and error.status in (429, 503):
-        error.retry_after_ms = RETRY_AFTER_DEFAULT_MS
-    headers = _AS_JSON
-    if error.retry_after_ms is not None:
-        headers += headers_of({"retry-after": str(math.ceil(error.retry_after_ms / 1000))})
-    if isinstance(error, MethodNotAllowed):
-        headers += headers_of({"allow": ", ".join(error.details["allow"])})
-    elif isinstance(error, Unauthenticated):
-        headers += _CHALLENGE
-    elif isinstance(error, BodyTooLarge):
-        # The rest of the body was not read: the connection cannot be used again.
-        headers += _CLOSE
-    return Reply(error.status, _reply(0, error.to_wire()).body, headers)
-
-
-def _bug(head: Head) -> Reply:
-    request_id = head.request_id.decode()
-    body = {
-        "code": "internal_error",
-        "message": "tabherd has a bug; the request may or may not have taken effect.",
-        "retryable": False,
-        "action": f"Report it with the log lines that have requestId {request_id}.",
-        "details": {"requestId": request_id},
-    }
-    return Reply(500, _encode(body), _AS_JSON)
-
-
-def _traced(head: Head) -> tuple[tuple[bytes, bytes], ...]:
-    return (*_COMMON, (b"x-request-id", head.request_id), (b"traceparent", head.traceparent))
-
-
 async def _send(reply: Reply, head: Head, scope: Scope, send: Send) -> None:
-    headers = [*reply.headers, *_traced(head)]
+    headers = [*reply.headers, *traced(head)]
     if reply.status != 204:
         headers.append((b"content-length", b"%d" % len(reply.body)))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})

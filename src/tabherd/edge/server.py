@@ -39,6 +39,7 @@ from ..store.base import Put, Store
 from ..store.open import open_store
 from .http import create_app
 from .state import PROFILES_DIR, ServerInfo, StateDir, owned
+from .upgrade import Doors
 
 log = logs.get_logger("server")
 
@@ -124,7 +125,7 @@ async def _run_on(
         version=version("tabherd"),
         port=port,
     )
-    front = Front(app)
+    front = Front(app, app.doors)
     stopping = _Stopping()
     serving = asyncio.create_task(front.serve(sockets=[listener]), name="http")
     starting = asyncio.create_task(broker.start(), name="start")
@@ -156,7 +157,7 @@ async def _run_on(
 class Front(uvicorn.Server):
     """uvicorn without its own idea of signals, and with a garbage collector that leaves the request path alone."""
 
-    def __init__(self, app: object) -> None:
+    def __init__(self, app: object, doors: Doors | None = None) -> None:
         # Modules, tables and compiled decoders are never garbage, and requests make no cycles worth hurrying for:
         # scanning all of it every few hundred allocations was a fifth of the cost of a small request.
         gc.collect()
@@ -167,7 +168,7 @@ class Front(uvicorn.Server):
                 app,  # type: ignore[arg-type]
                 loop="none",
                 http="httptools",
-                ws="none",
+                ws="none" if doors is None else doors.protocol,  # type: ignore[arg-type]
                 lifespan="off",
                 access_log=False,
                 log_config=None,

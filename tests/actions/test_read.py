@@ -1,4 +1,4 @@
-"""Reading the text of a real page."""
+"""Reading the text and the HTML of a real page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from tabherd.actions.engine import perform
+from tabherd.actions.read import TRIES
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.browsers.port import CdpFailure
 from tabherd.errors import ElementNotFound, InvalidSelector, StateConflict
-from tabherd.wire import Navigate, Text
+from tabherd.wire import Html, Navigate, Snapshot, Text
 
+from .driving import act, ask, show
 from .site import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -41,7 +43,7 @@ async def test_a_document_that_is_not_html_has_text_too(tab: ChromiumTab, site: 
 async def test_no_match_is_element_not_found(tab: ChromiumTab) -> None:
     with pytest.raises(ElementNotFound) as caught:
         await read(tab, "#nowhere")
-    assert caught.value.details["selector"] == "#nowhere"
+    assert caught.value.details["target"] == "'#nowhere'"
 
 
 @pytest.mark.parametrize("selector", ["##", "a[", "p:nope", "'); alert(1) //"])
@@ -56,15 +58,34 @@ class Fleeting:
     def __init__(self, tab: ChromiumTab, times: int) -> None:
         self._tab = tab
         self._times = times
+        self.target_id = tab.target_id
 
     async def call(self, method: str, params: Any = None) -> dict[str, Any]:
-        if self._times:
+        if self._times and method == "Runtime.callFunctionOn":
             self._times -= 1
             raise CdpFailure(method, -32000, "Execution context was destroyed.")
         return await self._tab.call(method, params)
 
 
 async def test_reading_is_repeated_on_the_next_document_and_not_for_ever(tab: ChromiumTab) -> None:
-    assert await perform(Fleeting(tab, 2), Text()) == ""  # type: ignore[arg-type]
+    assert await perform(Fleeting(tab, TRIES - 1), Text()) == ""  # type: ignore[arg-type]
     with pytest.raises(StateConflict):
-        await perform(Fleeting(tab, 3), Text())  # type: ignore[arg-type]
+        await perform(Fleeting(tab, TRIES), Text())  # type: ignore[arg-type]
+
+
+async def test_the_first_of_several_matches_is_read(tab: ChromiumTab) -> None:
+    await show(tab, "<p>one</p><p>two</p>")
+    assert await read(tab, "p") == "one"
+
+
+async def test_html_is_the_markup_as_it_stands_now(tab: ChromiumTab) -> None:
+    await show(tab, "<!doctype html><title>x</title><p id=p>é</p>")
+    await ask(tab, "void (p.className = 'now')")
+    assert await act(tab, Html(selector="p")) == '<p id="p" class="now">é</p>'
+    assert (await act(tab, Html())).startswith("<!DOCTYPE html>\n<html><head><title>x</title>")
+
+
+async def test_an_element_can_be_read_by_its_ref(tab: ChromiumTab) -> None:
+    await show(tab, "<button>Go</button>")
+    ref = (await act(tab, Snapshot())).partition("[ref=")[2].partition("]")[0]
+    assert await act(tab, Text(ref=ref)) == "Go"

@@ -1,0 +1,136 @@
+"""`action`: what one action costs through HTTP, beside Playwright and beside the bare CDP call, in turns.
+
+Three browsers of one build show the same page: the broker's, one that Playwright drives over CDP, and one that nobody
+is in but the direct calls. Requests are bytes on a kept connection; Playwright is its Python client. `evaluate` has a
+limit: one `Runtime.evaluate` on a socket. `snapshot` is beside Playwright's `aria_snapshot`, `text` beside its
+`inner_text`. After the last round the pages must show that every click and word arrived, in theirs as in ours.
+
+Headless-shell, and in the long run full Chromium, whose figures begin with `full_`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeAlias
+
+import uvloop
+from playwright.async_api import Page as PlaywrightPage
+from playwright.async_api import async_playwright
+
+from bench import Figure, percentile
+from bench.rig.caller import Caller, now_ms
+from bench.rig.direct import FULL, HEADLESS_SHELL, DirectPage, launched
+from bench.rig.server import running
+from bench.rig.site import DESK_PATH, small_page
+
+ROUNDS: Final = 200
+# Not counted: whatever is made at first use.
+WARM_UP: Final = 5
+BAR_EVALUATE: Final = 2.0
+BAR_CLICK: Final = 1.0
+OURS: Final = "ours"
+DIRECT: Final = "direct"
+PLAYWRIGHT: Final = "Playwright"
+EXPRESSION: Final = "1 + 1"
+BUTTON: Final = "#go"
+FIELD: Final = "#name"
+STATE: Final = "[window.clicks, document.querySelector('#name').value]"
+
+# An action; it is told the number of the round.
+Act: TypeAlias = Callable[[int], Awaitable[Any]]
+# Milliseconds, by the action and by who did it.
+Samples: TypeAlias = dict[str, dict[str, list[float]]]
+
+
+def run() -> dict[str, Figure]:
+    return _figures(uvloop.run(_measure(HEADLESS_SHELL)), "")
+
+
+def run_long() -> dict[str, Figure]:
+    return _figures(uvloop.run(_measure(FULL)), "full_")
+
+
+def _figures(samples: Samples, prefix: str) -> dict[str, Figure]:
+    figures: dict[str, Figure] = {}
+    for action, by in samples.items():
+        others = {who: theirs for who, theirs in by.items() if who != OURS}
+        figures[f"{prefix}{action}_p50"] = Figure.median_of(by[OURS], "ms", others=others)
+        figures[f"{prefix}{action}_p99"] = Figure(
+            ours=percentile(by[OURS], 99),
+            unit="ms",
+            others={who: percentile(theirs, 99) for who, theirs in others.items()},
+        )
+    for action, other, bar in (("evaluate", DIRECT, BAR_EVALUATE), ("click", PLAYWRIGHT, BAR_CLICK)):
+        by = samples[action]
+        figures[f"{prefix}{action}_to_{other.lower()}"] = Figure(
+            ours=statistics.median(by[OURS]) / statistics.median(by[other]), unit="ratio", at_most=bar
+        )
+    return figures
+
+
+async def _measure(kind: str) -> Samples:
+    with small_page() as site, running(pools__default__browser=kind) as server, server.caller() as caller:
+        desk = site + DESK_PATH
+        tab_id = caller.open(keepAlive=True, url=desk).tab_id
+        async with launched(kind) as lonely, _playwright_page(kind, desk) as page:
+            bare = await lonely.new_page()
+            await bare.load(desk)
+            actions = _actions(caller, tab_id, page, bare)
+            samples: Samples = {action: {who: [] for who in by} for action, by in actions.items()}
+            for turn in range(WARM_UP + ROUNDS):
+                for action, by in actions.items():
+                    # In either order, so that nobody always comes after the same one.
+                    for who, act in list(by.items())[:: 1 if turn % 2 else -1]:
+                        began = now_ms()
+                        await act(turn)
+                        if turn >= WARM_UP:
+                            samples[action][who].append(now_ms() - began)
+            turns = WARM_UP + ROUNDS
+            expected = [turns, _word(turns - 1)]
+            assert caller.evaluate(tab_id, STATE) == expected
+            assert await page.evaluate(STATE) == expected
+    return samples
+
+
+@asynccontextmanager
+async def _playwright_page(kind: str, url: str) -> AsyncIterator[PlaywrightPage]:
+    """The page in a browser of its own that Playwright is connected to."""
+    async with launched(kind) as browser, async_playwright() as playwright:
+        driven = await playwright.chromium.connect_over_cdp(browser.endpoint)
+        try:
+            page = await (await driven.new_context()).new_page()
+            await page.goto(url)
+            yield page
+        finally:
+            await driven.close()
+
+
+def _actions(caller: Caller, tab_id: str, page: PlaywrightPage, bare: DirectPage) -> dict[str, dict[str, Act]]:
+    """By name, and by who does it."""
+
+    def ours(kind: str, **params: Any) -> Act:
+        async def act(turn: int) -> None:
+            caller.act(tab_id, kind, **params)
+
+        return act
+
+    async def fill_ours(turn: int) -> None:
+        caller.act(tab_id, "fill", selector=FIELD, value=_word(turn))
+
+    return {
+        "evaluate": {
+            OURS: ours("evaluate", expression=EXPRESSION),
+            DIRECT: lambda turn: bare.evaluate(EXPRESSION),
+            PLAYWRIGHT: lambda turn: page.evaluate(EXPRESSION),
+        },
+        "click": {OURS: ours("click", selector=BUTTON), PLAYWRIGHT: lambda turn: page.click(BUTTON)},
+        "fill": {OURS: fill_ours, PLAYWRIGHT: lambda turn: page.fill(FIELD, _word(turn))},
+        "snapshot": {OURS: ours("snapshot"), PLAYWRIGHT: lambda turn: page.locator("body").aria_snapshot()},
+        "text": {OURS: ours("text"), PLAYWRIGHT: lambda turn: page.inner_text("body")},
+    }
+
+
+def _word(turn: int) -> str:
+    return f"word {turn}"

@@ -1,0 +1,94 @@
+"""One accepted command on its way from the ticket to the outcome: what is known of it, and what its end means."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+
+from .. import wire
+from ..actions.progress import Progress
+from ..core.gate import Ticket
+from ..core.lifecycle import CommandEvent, CommandState
+from ..core.model import Command, Idempotency
+from ..errors import CommandTimedOut, LeaseLost, OutcomeUnknown, QueueWaitTimedOut
+from .registry import LiveTab
+
+Request = wire.AnyAction | wire.Steps
+
+
+class Cancelled(Exception):
+    """Somebody who may has cancelled the command."""
+
+
+class Repeated(Exception):
+    """The same idempotency key came twice at once, and stands for the other command."""
+
+    def __init__(self, command_id: str) -> None:
+        super().__init__(command_id)
+        self.command_id = command_id
+
+
+class Accepted:
+    """A command from its ticket to its outcome."""
+
+    def __init__(self, command: Command, tab: LiveTab, ticket: Ticket) -> None:
+        self.command = command
+        self.tab = tab
+        self.ticket = ticket
+        # The idempotency key that stands for it.
+        self.key: Idempotency | None = None
+        # How far the action is.
+        self.progress = Progress()
+        # Its place in the queue when it came; 0: it was granted at once.
+        self.position = 0
+        # Somebody wants it ended.
+        self.is_cancelled = False
+        # It ended without proof that nothing of it goes on in the page.
+        self.may_go_on = False
+        # Its sender wants the page kept all the same.
+        self.keeps_page = False
+        # The steps that are done, if it has several.
+        self.steps: list[wire.StepView] = []
+        # Settled with its end, for those who repeat its idempotency key or cancel it.
+        self.ended: asyncio.Future[wire.CommandView] = asyncio.get_running_loop().create_future()
+
+
+def encode_outcome(body: dict[str, Any]) -> str:
+    """JSON text, which a page's halves of surrogate pairs, that UTF-8 does not have, must not keep from being one."""
+    try:
+        return msgspec.json.encode(body).decode()
+    except UnicodeEncodeError:
+        loose = json.dumps(msgspec.to_builtins(body), ensure_ascii=False)
+        return loose.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def kind_of(request: Request) -> str:
+    """What the command is called in records and metrics."""
+    return "steps" if isinstance(request, wire.Steps) else str(request.__struct_config__.tag)
+
+
+def scopes_of(request: Request) -> set[str]:
+    """What a credential needs for it."""
+    actions = request.steps if isinstance(request, wire.Steps) else [request]
+    return {"evaluate" if runs_script(action) else "browse" for action in actions}
+
+
+def runs_script(action: wire.AnyAction) -> bool:
+    """Whether it brings a script of the caller's own."""
+    return isinstance(action, wire.Evaluate) or (isinstance(action, wire.Wait) and action.function is not None)
+
+
+def event_of(error: BaseException, state: CommandState) -> CommandEvent:
+    """What an error that ended a command means for its lifecycle."""
+    match error:
+        case CommandTimedOut() | QueueWaitTimedOut():
+            return CommandEvent.TIME_OUT
+        case asyncio.CancelledError() | LeaseLost() | Cancelled():
+            return CommandEvent.CANCEL
+        case OutcomeUnknown() if state is CommandState.RUNNING:
+            return CommandEvent.LOSE
+        case _:
+            return CommandEvent.FAIL

@@ -1,0 +1,47 @@
+"""What a pool's settings mean for its caps, its browsers and their slots."""
+
+from __future__ import annotations
+
+from .. import config
+from ..browsers.pool import PoolPolicy
+from ..browsers.slot import SlotPolicy
+from ..core import caps
+from ..core.breaker import BreakerPolicy
+
+
+def caps_of(settings: config.Pool, memory_bytes: int) -> caps.Caps:
+    """The pool's caps; never more sessions than its browsers have seats."""
+    return caps.Caps(
+        max_active=min(settings.max_active or caps.derive_max_active(memory_bytes), policy_of(settings).seats_max),
+        max_active_per_key=settings.max_active_per_key,
+        max_active_per_agent=settings.max_active_per_agent,
+        max_pooled=settings.max_pooled,
+        max_pooled_per_key=settings.max_pooled_per_key,
+        max_tabs=settings.tabs_max,
+    )
+
+
+def policy_of(settings: config.Pool) -> PoolPolicy:
+    return PoolPolicy(
+        browsers_min=settings.browsers_min,
+        browsers_max=settings.browsers_max,
+        warm=settings.warm,
+        shrink_after_ms=settings.shrink_after_s * 1000,
+        slot=SlotPolicy(
+            sessions_per_browser=settings.sessions_per_browser,
+            probe_every_ms=settings.probe_every_ms,
+            probe_limit_ms=settings.probe_limit_ms,
+            recycle_sessions=settings.recycle_sessions,
+            recycle_age_ms=settings.recycle_age_s * 1000,
+            recycle_pss_bytes=settings.recycle_pss_mb << 20,
+            breaker=BreakerPolicy(
+                crashes_max=settings.breaker_crashes,
+                window_ms=settings.breaker_window_s * 1000,
+                open_ms=settings.breaker_open_s * 1000,
+                open_max_ms=settings.breaker_open_max_s * 1000,
+            ),
+            is_private=settings.isolation == "browser",
+            is_shared=settings.isolation == "shared",
+            is_single=settings.is_single,
+        ),
+    )

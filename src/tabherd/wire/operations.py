@@ -1,0 +1,124 @@
+"""What operators ask for and see: credentials, browsers, pools, the node, and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .base import Agent, Answer, Request, Scope
+
+
+class NewAgent(Request, frozen=True, kw_only=True):
+    agent_id: Agent
+    scopes: list[Scope] = msgspec.field(default_factory=lambda: ["browse", "evaluate", "tasks", "locks", "files"])
+
+
+class AgentToken(Answer, frozen=True, kw_only=True):
+    agent_id: str
+    scopes: list[str]
+    # Shown once; only its hash is kept.
+    token: str
+
+
+class BrowserView(Answer, frozen=True, kw_only=True):
+    browser_id: str
+    pool: str
+    # starting, ready, draining, crashed, broken or stopped.
+    state: str
+    # 0 while it starts, and where tabherd only attached to it.
+    pid: int
+    product: str
+    # In it now.
+    sessions: int
+    # All that it has had.
+    sessions_served: int
+    # Warm contexts in it.
+    stock: int
+    # Proportional set size of all its processes; null, like the next three, while they have not been measured.
+    memory_bytes: int | None = None
+    # Processor time since it started.
+    cpu_ms: int | None = None
+    # Processor time between the last two measurements, in percent of one core.
+    cpu_percent: float | None = None
+    processes: int | None = None
+    # closed; open: it kept dying and is not started for a while; half_open: one start is on trial.
+    circuit: str
+    # It missed a probe and gets no new session until it answers again.
+    suspect: bool
+    # Why the last browser in this place died or could not start; empty when none did.
+    last_failure: str
+    started_at: str
+
+
+class BrowserPage(Answer, frozen=True, kw_only=True):
+    browsers: list[BrowserView]
+
+
+class PoolStats(Answer, frozen=True, kw_only=True):
+    # Sessions that have a place, also while they are being opened or ended.
+    active: int
+    # Tabs that were given back and wait for the next one of their key.
+    pooled: int
+    # Real tabs, of sessions and pooled.
+    tabs: int
+    # Callers that wait for one.
+    waiting: int
+    # Sessions that the pool admits at the most.
+    capacity: int
+    # Sessions that its present browsers could take at once.
+    free_seats: int
+    # Warm contexts.
+    stock: int
+    # Browsers that run.
+    browsers: int
+
+
+class Stats(Answer, frozen=True, kw_only=True):
+    node: str
+    # No new session is admitted.
+    draining: bool
+    # Sessions of this node that are open.
+    sessions: int
+    pools: dict[str, PoolStats]
+
+
+class NodeDrain(Answer, frozen=True, kw_only=True):
+    draining: bool
+    # Sessions that are still open; at 0 a drained node can be stopped without harm to anybody.
+    sessions: int
+
+
+class AuditEntry(Answer, frozen=True, kw_only=True):
+    id: str
+    at: str
+    agent_id: str
+    controller_id: str
+    # The kind of a command, or lock_acquired, takeover, handoff, release, ...
+    verb: str
+    session_id: str | None
+    tab_id: str | None
+    command_id: str | None
+    # How it ended, or what else there is to say.
+    detail: str
+
+
+class AuditPage(Answer, frozen=True, kw_only=True):
+    entries: list[AuditEntry]
+    # Pass it as `cursor` to read on; absent on the last page.
+    next_cursor: str | None = None
+
+
+class Health(Answer, frozen=True, kw_only=True):
+    status: str
+    version: str
+    node: str
+
+
+class ErrorView(Answer, frozen=True, kw_only=True):
+    code: str
+    message: str
+    retryable: bool
+    action: str
+    details: dict[str, Any]
+    retry_after_ms: int | msgspec.UnsetType = msgspec.UNSET

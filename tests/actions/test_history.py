@@ -1,0 +1,62 @@
+"""Going back and forth in the history of a real tab."""
+
+from __future__ import annotations
+
+import pytest
+
+from tabherd.browsers.driver import ChromiumTab
+from tabherd.errors import NavigationFailed
+from tabherd.wire import Back, Forward, Navigate, Reload, WaitUntil
+
+from .driving import act, ask
+from .site import Site
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+async def visit(tab: ChromiumTab, site: Site) -> None:
+    site.own |= {"/one": "<title>1</title>", "/two": "<title>2</title>"}
+    for path in ("/one", "/two"):
+        await act(tab, Navigate(url=site.origin + path))
+
+
+@pytest.mark.parametrize("wait_until", ["load", "domcontentloaded", "networkidle"])
+async def test_back_and_forward_describe_the_page_they_reach(
+    tab: ChromiumTab, site: Site, wait_until: WaitUntil
+) -> None:
+    await visit(tab, site)
+    assert (await act(tab, Back(wait_until=wait_until)))["title"] == "1"
+    assert (await act(tab, Forward(wait_until=wait_until)))["title"] == "2"
+
+
+async def test_after_a_commit_only_the_address_is_told(tab: ChromiumTab, site: Site) -> None:
+    await visit(tab, site)
+    assert await act(tab, Back(wait_until="commit")) == {"url": f"{site.origin}/one", "title": None, "status": None}
+
+
+async def test_an_entry_of_the_same_document_is_reached_without_leaving_it(tab: ChromiumTab, site: Site) -> None:
+    await visit(tab, site)
+    await ask(tab, "globalThis.kept = 1, history.pushState(0, 0, '/pushed')")
+    assert (await act(tab, Back()))["url"] == f"{site.origin}/two"
+    assert await ask(tab, "kept") == 1
+
+
+async def test_a_page_that_comes_back_out_of_the_cache_is_reached(tab: ChromiumTab, site: Site) -> None:
+    await visit(tab, site)
+    for _ in range(3):
+        assert (await act(tab, Back()))["url"] == f"{site.origin}/one"
+        assert (await act(tab, Forward()))["url"] == f"{site.origin}/two"
+
+
+async def test_where_there_is_nothing_to_go_to_it_says_so(tab: ChromiumTab) -> None:
+    with pytest.raises(NavigationFailed, match="back"):
+        await act(tab, Back())
+    with pytest.raises(NavigationFailed, match="forward"):
+        await act(tab, Forward())
+
+
+async def test_a_reload_makes_a_new_document_of_the_same_address(tab: ChromiumTab, site: Site) -> None:
+    await visit(tab, site)
+    await ask(tab, "void (globalThis.kept = 1)")
+    assert await act(tab, Reload()) == {"url": f"{site.origin}/two", "title": "2", "status": 200}
+    assert await ask(tab, "typeof kept") == "undefined"

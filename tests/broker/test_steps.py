@@ -1,0 +1,116 @@
+"""Steps: several actions as one command, on one turn, each reported however the command ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.broker.house import ADA, House, agent, in_house
+from tests.broker.queueing import WAIT, begin, failure_of, labels, view
+
+from tabherd import errors, wire
+from tabherd.actions.progress import Progress
+from tabherd.broker.caller import Caller
+
+
+async def run_steps(house: House, session: wire.SessionView, *names: str, **fields: Any) -> wire.CommandView:
+    steps = [wire.Evaluate(expression=name) for name in names]
+    return await house.broker.commands.run(ADA, session.tabs[0].tab_id, wire.Steps(steps=list(steps), **fields))
+
+
+def command_id_of(house: House, session: wire.SessionView) -> str:
+    """Of the command that runs."""
+    running = house.tab(session).gate.running
+    assert running is not None
+    return running.id
+
+
+@in_house()
+async def test_steps_have_one_turn_and_nobody_comes_in_between(house: House) -> None:
+    session = await house.open()
+    steps = asyncio.ensure_future(run_steps(house, session, "1-held", "2", "3"))
+    await house.until(lambda: house.page(session).active)
+    other = await begin(house, session, "other", agent("ada", "ada-2"), **WAIT)
+    house.finish("1-held")
+    done = await steps
+    assert (await other).ok
+    assert labels(house) == ["1-held", "2", "3", "other"]
+    assert [(step["kind"], step["ok"], step["result"]) for step in done.result] == [
+        ("evaluate", True, "1-held"),
+        ("evaluate", True, "2"),
+        ("evaluate", True, "3"),
+    ]
+
+
+@in_house()
+async def test_the_first_step_that_fails_is_the_last_and_each_is_reported(house: House) -> None:
+    session = await house.open()
+    plain = house.broker.commands._perform
+
+    async def second_fails(tab: Any, action: Any, progress: Progress) -> Any:
+        if action.expression == "2":
+            raise errors.JavascriptError("The page threw: no")
+        return await plain(tab, action, progress)
+
+    house.broker.commands._perform = second_fails
+    done = await run_steps(house, session, "1", "2", "3")
+    assert (done.ok, done.outcome) == (False, "failed")
+    assert [step["ok"] for step in done.result] == [True, False]
+    assert done.result[1]["error"]["code"] == "javascript_error"
+    assert done.error == done.result[1]["error"]
+    assert labels(house) == ["1"]
+    assert await house.broker.commands.get(ADA, done.command_id) == done
+
+
+@in_house()
+async def test_when_the_time_of_steps_runs_out_those_that_are_done_are_reported(house: House) -> None:
+    session = await house.open()
+    error = await failure_of(asyncio.ensure_future(run_steps(house, session, "1", "2", "hang", "4", timeout_ms=900)))
+    assert error.code == "command_timed_out"
+    assert [(step["ok"], step["result"]) for step in error.details["steps"]] == [(True, "1"), (True, "2")]
+    assert labels(house) == ["1", "2", "hang"]
+
+
+@in_house()
+async def test_steps_that_end_in_waiting_for_an_element_report_those_that_are_done(house: House) -> None:
+    session = await house.open()
+    plain = house.broker.commands._perform
+
+    async def second_never_comes(tab: Any, action: Any, progress: Progress) -> Any:
+        if action.expression == "2":
+            progress.waits("attached", target="#missing")
+            await asyncio.get_running_loop().create_future()
+        return await plain(tab, action, progress)
+
+    house.broker.commands._perform = second_never_comes
+    error = await failure_of(asyncio.ensure_future(run_steps(house, session, "1", "2", timeout_ms=900)))
+    assert error.code == "element_not_found"
+    assert [(step["ok"], step["result"]) for step in error.details["steps"]] == [(True, "1")]
+    assert view(house, session).state == "ready"
+
+
+@in_house()
+async def test_steps_that_are_cut_off_report_those_that_are_done(house: House) -> None:
+    session = await house.open()
+    cancelled = asyncio.ensure_future(run_steps(house, session, "1", "2-held"))
+    await house.until(lambda: house.page(session).active == "2-held")
+    await house.broker.commands.cancel(ADA, command_id_of(house, session))
+    assert [(step["ok"], step["result"]) for step in (await cancelled).result] == [(True, "1")]
+    await house.quiet()
+    lost = asyncio.ensure_future(run_steps(house, session, "3", "4-held"))
+    await house.until(lambda: house.page(session).active == "4-held")
+    house.crash(session)
+    error = await failure_of(lost)
+    assert error.code == "outcome_unknown"
+    assert [(step["ok"], step["result"]) for step in error.details["steps"]] == [(True, "3")]
+
+
+@in_house()
+async def test_steps_need_the_scopes_of_all_their_actions(house: House) -> None:
+    session = await house.open()
+    only_browse = Caller(agent_id="ada", scopes=frozenset({"browse"}), controller_id="ada")
+    steps = wire.Steps(steps=[wire.Text(), wire.Evaluate(expression="1")])
+    with pytest.raises(errors.Forbidden):
+        await house.broker.commands.run(only_browse, session.tabs[0].tab_id, steps)
+    assert labels(house) == []

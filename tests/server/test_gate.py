@@ -1,0 +1,326 @@
+"""The gate of a real tab over HTTP: turns, locks, cancels and keys, as callers in different processes meet them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from .conftest import Server, act, events_of, open_session, release, value_of
+from .effects_site import LOOP, REPORT, EffectsSite, serving
+
+pytestmark = [pytest.mark.server, pytest.mark.browser]
+
+PATIENT: dict[str, Any] = {"waitPolicy": "wait_with_timeout"}
+# Has the tab until the site opens.
+HOLD = "fetch('/hold').then(() => 'done')"
+NOTE = "(name) => { (window.log ??= []).push(name); return log; }"
+# Notes whether it meets another one at work.
+MEET = """(name) => new Promise(done => {
+  window.busy = (window.busy ?? 0) + 1;
+  (window.log ??= []).push([name, busy]);
+  setTimeout(() => { busy--; done(name); }, 5);
+})"""
+
+Answers = list[Future[httpx.Response]]
+
+
+@pytest.fixture
+def site() -> Iterator[EffectsSite]:
+    with serving() as site:
+        yield site
+
+
+@pytest.fixture
+def ada(server: Server) -> Iterator[httpx.Client]:
+    with server.agent("ada") as client:
+        yield client
+
+
+@pytest.fixture
+def bob(server: Server) -> Iterator[httpx.Client]:
+    with server.agent("bob") as client:
+        yield client
+
+
+@pytest.fixture
+def callers(site: EffectsSite) -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(12) as callers:
+        yield callers
+        site.is_open.set()
+
+
+@pytest.fixture
+def session(ada: httpx.Client, site: EffectsSite, callers: ThreadPoolExecutor) -> Iterator[dict[str, Any]]:
+    """A session that others may use, too, at a page of the site."""
+    session = open_session(ada, access="shared")
+    assert act(ada, session["tabs"][0]["tabId"], "navigate", url=site.url("/field")).status_code == 200
+    yield session
+    site.is_open.set()
+    release(ada, session)
+
+
+@pytest.fixture
+def tab_id(session: dict[str, Any]) -> str:
+    return session["tabs"][0]["tabId"]
+
+
+def hold(callers: ThreadPoolExecutor, client: httpx.Client, tab_id: str, site: EffectsSite) -> Future[httpx.Response]:
+    """Have the tab until `site.is_open` is set."""
+    holding = callers.submit(act, client, tab_id, "evaluate", expression=HOLD)
+    assert site.is_held.wait(30)
+    return holding
+
+
+def queue_up(callers: ThreadPoolExecutor, tab_id: str, clients: list[httpx.Client], **action: Any) -> Answers:
+    """Each sends the action with its number as argument, the next one when the one before is in the queue."""
+    answers = []
+    for n, client in enumerate(clients):
+        answers.append(callers.submit(act, client, tab_id, "evaluate", args=[n], **PATIENT, **action))
+        while len(client.get(f"/tabs/{tab_id}").json()["waiters"]) <= n:
+            pass
+    return answers
+
+
+# --- Turns ------------------------------------------------------------------------------------------------------
+
+
+def test_callers_of_several_agents_are_served_in_the_order_in_which_they_came(
+    ada: httpx.Client, bob: httpx.Client, tab_id: str, site: EffectsSite, callers: ThreadPoolExecutor
+) -> None:
+    holding = hold(callers, ada, tab_id, site)
+    waiting = queue_up(callers, tab_id, [bob, ada, ada, bob, bob, ada], expression=NOTE)
+    site.is_open.set()
+    assert holding.result().json()["result"] == "done"
+    assert [answer.result().status_code for answer in waiting] == [200] * 6
+    assert value_of(ada, tab_id, "log") == [0, 1, 2, 3, 4, 5]
+
+
+def test_tabs_do_not_wait_for_each_other(
+    ada: httpx.Client, session: dict[str, Any], tab_id: str, site: EffectsSite, callers: ThreadPoolExecutor
+) -> None:
+    holding = hold(callers, ada, tab_id, site)
+    other = ada.post(f"/sessions/{session['sessionId']}/tabs", json={}).json()["tabId"]
+    beside = act(ada, other, "evaluate", expression="'beside'")
+    assert (beside.status_code, beside.json()["result"]) == (200, "beside")
+    assert not holding.done()
+
+
+def test_a_crowd_on_a_few_tabs_never_meets(
+    ada: httpx.Client, bob: httpx.Client, session: dict[str, Any], callers: ThreadPoolExecutor
+) -> None:
+    opened = [ada.post(f"/sessions/{session['sessionId']}/tabs", json={}).json()["tabId"] for _ in range(2)]
+    tabs = [session["tabs"][0]["tabId"], *opened]
+    sending = [
+        callers.submit(act, client, tab_id, "evaluate", expression=MEET, args=[n], **PATIENT)
+        for n, (tab_id, client) in enumerate(itertools.product(tabs, [ada, bob] * 4))
+    ]
+    assert {one.result().status_code for one in sending} == {200}
+    for n, tab_id in enumerate(tabs):
+        log = value_of(ada, tab_id, "log")
+        assert sorted(name for name, _ in log) == list(range(n * 8, n * 8 + 8))
+        assert {busy for _, busy in log} == {1}
+
+
+def test_who_types_into_one_field_at_once_leaves_whole_words(
+    ada: httpx.Client, bob: httpx.Client, tab_id: str, callers: ThreadPoolExecutor
+) -> None:
+    words = ["aaaaaa", "bbbbbb", "cccccc"]
+    typing = [
+        callers.submit(act, client, tab_id, "type", selector="#field", text=word, **PATIENT)
+        for word, client in zip(words, (ada, bob, ada), strict=True)
+    ]
+    assert {one.result().status_code for one in typing} == {200}
+    text = value_of(ada, tab_id, "field.value")
+    assert sorted(text[at : at + 6] for at in (0, 6, 12)) == words
+
+
+def test_a_refusal_says_on_the_wire_who_has_the_tab_since_when_and_when_to_return(
+    ada: httpx.Client, bob: httpx.Client, tab_id: str, site: EffectsSite, callers: ThreadPoolExecutor
+) -> None:
+    hold(callers, ada, tab_id, site)
+    holder = ada.get(f"/tabs/{tab_id}").json()["holder"]
+    queue_up(callers, tab_id, [bob], expression=NOTE)
+    refused = act(bob, tab_id, "text")
+    late = act(bob, tab_id, "text", timeoutMs=200, **PATIENT)
+    assert (refused.status_code, late.status_code) == (423, 504)
+    assert (refused.json()["code"], late.json()["code"]) == ("tab_busy", "queue_wait_timed_out")
+    for answer in (refused, late):
+        told = answer.json()
+        assert told["retryable"]
+        assert told["retryAfterMs"] > 0
+        assert int(answer.headers["Retry-After"]) * 1000 >= told["retryAfterMs"]
+        assert told["details"]["holder"] == holder["controllerId"]
+        assert told["details"]["since"] > 0
+        assert told["details"]["position"] == 2
+    assert (refused.json()["details"]["queueDepth"], late.json()["details"]["queueDepth"]) == (1, 2)
+
+
+# --- Locks ------------------------------------------------------------------------------------------------------
+
+EVERY_VERB: dict[str, dict[str, Any]] = {
+    "navigate": {"url": "about:blank"},
+    "reload": {},
+    "evaluate": {"expression": "1"},
+    "click": {"selector": "#field"},
+    "text": {},
+    "snapshot": {},
+    "screenshot": {},
+    "cookies": {},
+    "close": {},
+}
+
+
+def test_a_lock_binds_every_verb_of_others_until_it_is_given_back(
+    ada: httpx.Client, bob: httpx.Client, tab_id: str
+) -> None:
+    held = ada.post(f"/tabs/{tab_id}/lock", json={"controllerId": "worker", "lockLeaseMs": 60_000}).json()
+    for client in (ada, bob):
+        refusals = [act(client, tab_id, kind, **params).json()["code"] for kind, params in EVERY_VERB.items()]
+        assert set(refusals) == {"tab_locked"}
+        assert client.delete(f"/tabs/{tab_id}").json()["code"] == "tab_locked"
+        assert client.post(f"/tabs/{tab_id}/actions", json={"steps": [{"kind": "text"}]}).status_code == 423
+    assert act(ada, tab_id, "evaluate", expression="1", controllerId="worker").status_code == 200
+    # A name is not enough: a controller is a name of one credential.
+    assert act(bob, tab_id, "evaluate", expression="1", controllerId="worker").status_code == 423
+    assert bob.delete(f"/tabs/{tab_id}/lock", params={"ticket": held["ticket"]}).json()["code"] == "not_owner"
+    assert ada.delete(f"/tabs/{tab_id}/lock", params={"ticket": held["ticket"]}).status_code == 204
+    assert act(bob, tab_id, "evaluate", expression="1").status_code == 200
+
+
+def test_a_field_of_a_lock_that_does_not_exist_is_refused_and_not_ignored(ada: httpx.Client, tab_id: str) -> None:
+    refused = ada.post(f"/tabs/{tab_id}/lock", json={"ttl": 5})
+    assert (refused.status_code, refused.json()["code"]) == (400, "unknown_field")
+    assert ada.get(f"/tabs/{tab_id}").json()["holder"] is None
+
+
+def test_a_lock_that_is_not_renewed_expires_tells_and_lets_the_next_one_in(
+    server: Server, ada: httpx.Client, bob: httpx.Client, tab_id: str
+) -> None:
+    with events_of(server, "lock_acquired,lock_renewed,lock_conflict,lock_expired") as events:
+        held = ada.post(f"/tabs/{tab_id}/lock", json={"controllerId": "worker", "lockLeaseMs": 300}).json()
+        again = {"lockLeaseMs": 600, "ticket": held["ticket"]}
+        assert ada.post(f"/tabs/{tab_id}/lock", json=again).json()["lockLeaseMs"] == 600
+        assert act(bob, tab_id, "evaluate", expression="'in'", **PATIENT).json()["result"] == "in"
+        told = [event for _, event in zip(range(4), events, strict=False)]
+    assert [event["type"] for event in told] == ["lock_acquired", "lock_renewed", "lock_conflict", "lock_expired"]
+    assert {event["lockOwnerControllerId"] for event in told} == {held["lockOwnerControllerId"]}
+    assert told[3]["ticket"] == held["ticket"]
+    assert ada.post(f"/tabs/{tab_id}/lock", json=again).json()["code"] == "lock_not_found"
+
+
+# --- Ends -------------------------------------------------------------------------------------------------------
+
+
+def test_a_running_command_is_cancelled_by_its_sender_alone_and_nothing_of_it_goes_on(
+    ada: httpx.Client, bob: httpx.Client, tab_id: str, site: EffectsSite, callers: ThreadPoolExecutor
+) -> None:
+    running = callers.submit(
+        act, ada, tab_id, "evaluate", expression=f"{LOOP % 'timer'}; {HOLD}", controllerId="worker"
+    )
+    assert site.is_held.wait(30)
+    command_id = ada.get(f"/tabs/{tab_id}").json()["holder"]["commandId"]
+    assert ada.get(f"/commands/{command_id}").json()["outcome"] == "running"
+    refused = bob.post(f"/commands/{command_id}/cancel")
+    assert (refused.status_code, refused.json()["code"]) == (403, "not_owner")
+    assert ada.post(f"/commands/{command_id}/cancel").json()["outcome"] == "cancelled"
+    assert running.result().json()["outcome"] == "cancelled"
+    pause = "new Promise(done => { const at = Date.now(); setTimeout(() => done(at), 200); })"
+    next_at = value_of(ada, tab_id, pause)
+    assert [effect for effect in site.effects if effect.at > next_at] == []
+    assert ada.get(f"/commands/{command_id}").json()["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize("stage", ["running", "waiting"])
+def test_who_hangs_up_takes_its_command_along(
+    server: Server,
+    ada: httpx.Client,
+    tab_id: str,
+    site: EffectsSite,
+    callers: ThreadPoolExecutor,
+    stage: str,
+) -> None:
+    if stage == "waiting":
+        hold(callers, ada, tab_id, site)
+    with server.client() as impatient:
+        impatient.headers["X-Agent-Id"] = "ada"
+        hasty = {"kind": "evaluate", "expression": f"{REPORT % 'hasty'}; {HOLD}", **PATIENT}
+        with pytest.raises(httpx.ReadTimeout):
+            impatient.post(f"/tabs/{tab_id}/action", json=hasty, timeout=0.5)
+    if stage == "waiting":
+        while ada.get(f"/tabs/{tab_id}").json()["waiters"]:
+            pass
+        site.is_open.set()
+    assert value_of(ada, tab_id, "'free'") == "free"
+    assert ada.get(f"/tabs/{tab_id}").json()["generation"] == (2 if stage == "running" else 1)
+    assert site.count("hasty") == (1 if stage == "running" else 0)
+
+
+# --- Keys -------------------------------------------------------------------------------------------------------
+
+
+def test_one_key_sent_by_many_at_once_is_done_once_and_all_hear_of_it(
+    ada: httpx.Client, tab_id: str, site: EffectsSite, callers: ThreadPoolExecutor
+) -> None:
+    buy = {"expression": f"{REPORT % 'bought'}.then(() => 'bought')", "idempotencyKey": "order-7"}
+    answers = [one.result().json() for one in [callers.submit(act, ada, tab_id, "evaluate", **buy) for _ in range(8)]]
+    assert {answer["result"] for answer in answers} == {"bought"}
+    assert len({answer["commandId"] for answer in answers}) == 1
+    assert site.count("bought") == 1
+    other = act(ada, tab_id, "evaluate", expression="'else'", idempotencyKey="order-7")
+    assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+
+
+def test_a_key_whose_command_died_with_the_server_is_unknown_and_never_run_again(
+    own_server: Server, site: EffectsSite, callers: ThreadPoolExecutor
+) -> None:
+    buy = {"expression": f"{REPORT % 'bought'}.then(() => {HOLD})", "idempotencyKey": "order-8"}
+    with own_server.agent("ada") as ada:
+        token = ada.headers["Authorization"].removeprefix("Bearer ")
+        tab_id = open_session(ada)["tabs"][0]["tabId"]
+        assert act(ada, tab_id, "navigate", url=site.url("/field")).status_code == 200
+        done = act(ada, tab_id, "evaluate", expression="'told'", idempotencyKey="order-7").json()
+        buying = callers.submit(act, ada, tab_id, "evaluate", **buy)
+        assert site.is_held.wait(30)
+        own_server.kill()
+        assert isinstance(buying.exception(), httpx.TransportError)
+    own_server.start()
+    with own_server.client(token) as ada:
+        for _ in range(2):
+            unknown = act(ada, tab_id, "evaluate", **buy)
+            assert (unknown.status_code, unknown.json()["code"]) == (502, "outcome_unknown")
+        assert act(ada, tab_id, "evaluate", expression="'told'", idempotencyKey="order-7").json() == done
+        assert ada.get(f"/commands/{unknown.json()['details']['commandId']}").json()["outcome"] == "outcome_unknown"
+    assert site.count("bought") == 1
+
+
+# --- What can be seen -------------------------------------------------------------------------------------------
+
+
+def test_an_admin_reads_who_did_what_to_which_tab(
+    server: Server, ada: httpx.Client, bob: httpx.Client, tab_id: str
+) -> None:
+    act(ada, tab_id, "text")
+    act(bob, tab_id, "evaluate", expression="throw 1")
+    with server.client() as admin:
+        entries = admin.get("/audit", params={"tabId": tab_id}).json()["entries"]
+    done = [(one["agentId"], one["verb"], one["detail"]) for one in entries]
+    assert done[-2:] == [("ada", "text", "completed"), ("bob", "evaluate", "failed")]
+    assert ada.get("/audit").json()["code"] == "forbidden"
+
+
+def test_the_depth_of_the_gates_and_the_times_at_them_are_metrics(
+    server: Server, ada: httpx.Client, bob: httpx.Client, tab_id: str, site: EffectsSite, callers: ThreadPoolExecutor
+) -> None:
+    hold(callers, ada, tab_id, site)
+    queue_up(callers, tab_id, [bob, bob], expression=NOTE)
+    with server.client() as admin:
+        lines = admin.get("/metrics").text.splitlines()
+    assert "tabherd_gate_depth 2.0" in lines
+    for name in ("gate_wait_seconds", "gate_hold_seconds"):
+        (count,) = [line for line in lines if line.startswith(f"tabherd_{name}_count")]
+        assert float(count.split()[1]) > 0

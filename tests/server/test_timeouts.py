@@ -1,0 +1,314 @@
+"""Timeouts on real pages: a command ends at its deadline, and nothing of it goes on when the next one begins."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from tests.browsers.site import BUILDS
+
+from .conftest import Server, act, events_of, is_alive, open_session, release, renderer_of, value_of, with_settings
+from .effects_site import LOOP, REPORT, EffectsSite, serving
+
+pytestmark = [pytest.mark.server, pytest.mark.browser]
+
+LIMIT_MS = 400
+# For what must first find an element, on a machine that may be busy with other things.
+ELEMENT_LIMIT_MS = 2_000
+# What a command can leave behind, besides itself. Two chains of promises: in a page that is kept, what happens to run
+# when the page is told to stop is ended, and that may be one of them.
+INJECTED = f"""
+{LOOP % "timer"};
+const again = async () => {{
+  for (;;) {{ await {REPORT % "promise"}.catch(() => 0); await new Promise(done => setTimeout(done, 30)); }}
+}};
+again(); again();
+new Worker('/worker.js');
+window.worker = new SharedWorker('/shared_worker.js');
+navigator.serviceWorker.register('/service_worker.js');
+document.body.append(Object.assign(document.createElement('iframe'), {{src: '/frame'}}));
+"""
+LEFT_BEHIND = {"timer", "promise", "worker", "shared-worker", "service-worker", "frame"}
+# Ways never to end.
+SPIN = "for (;;);"
+ASK = """for (;;) {
+  const asked = new XMLHttpRequest();
+  asked.open('GET', '/effect?who=spin&at=' + Date.now(), false);
+  asked.send();
+}"""
+STUCK = {
+    "it spins": SPIN,
+    "it spins and asks": ASK,
+    "it awaits a promise": "new Promise(() => {})",
+    "it awaits an answer": "fetch('/never')",
+    "it opens dialogs": "for (;;) alert('again');",
+}
+
+
+@pytest.fixture(scope="module", params=BUILDS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    settings = {"POOLS__DEFAULT__BROWSER": request.param, "POOLS__DEFAULT__BROWSERS_MAX": "1"}
+    with with_settings(tmp_path_factory.mktemp("timeouts") / "state", settings) as server:
+        yield server
+
+
+@pytest.fixture
+def site() -> Iterator[EffectsSite]:
+    with serving() as site:
+        yield site
+
+
+@pytest.fixture
+def ada(server: Server) -> Iterator[httpx.Client]:
+    with server.agent("ada") as client:
+        yield client
+
+
+@pytest.fixture
+def tab_id(ada: httpx.Client, site: EffectsSite) -> Iterator[str]:
+    """A tab at a page of the site, in which something is remembered."""
+    session = open_session(ada)
+    tab_id = session["tabs"][0]["tabId"]
+    assert act(ada, tab_id, "navigate", url=site.url("/field")).status_code == 200
+    assert value_of(ada, tab_id, "window.mark = 'kept'") == "kept"
+    yield tab_id
+    release(ada, session)
+
+
+def generation_of(client: httpx.Client, tab_id: str) -> int:
+    return client.get(f"/tabs/{tab_id}").json()["generation"]
+
+
+def timed_out(answer: httpx.Response) -> dict[str, Any]:
+    """The details of what must be a timeout."""
+    assert (answer.status_code, answer.json()["code"]) == (504, "command_timed_out"), answer.text
+    return answer.json()["details"]
+
+
+def begin_next(client: httpx.Client, tab_id: str, site: EffectsSite) -> int:
+    """Run the next command; when it began, by the page's clock.
+
+    It gives what was injected before it the time to show itself, and then asks the site for something itself, which
+    waits its turn behind what was asked for before.
+    """
+    script = """async (url) => {
+      const at = Date.now();
+      await new Promise(done => setTimeout(done, 250));
+      await fetch(url, {mode: 'no-cors'});
+      return at;
+    }"""
+    patient = {"waitPolicy": "wait_with_timeout", "args": [site.url("/turn")]}
+    answer = act(client, tab_id, "evaluate", expression=script, **patient)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]
+
+
+# --- The page is replaced ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stuck", STUCK.values(), ids=STUCK)
+def test_nothing_that_a_timed_out_command_injected_happens_after_it(
+    ada: httpx.Client, tab_id: str, site: EffectsSite, stuck: str
+) -> None:
+    details = timed_out(act(ada, tab_id, "evaluate", expression=INJECTED + stuck, timeoutMs=LIMIT_MS))
+    assert not details["effectsMayContinue"]
+    next_at = begin_next(ada, tab_id, site)
+    begin_next(ada, tab_id, site)
+    assert [effect for effect in site.effects if effect.at > next_at] == []
+    assert value_of(ada, tab_id, "[window.mark ?? null, location.href]") == [None, "about:blank"]
+    assert generation_of(ada, tab_id) == 2
+
+
+def test_what_is_injected_would_be_seen(ada: httpx.Client, tab_id: str, site: EffectsSite) -> None:
+    """What the test above relies on: in a page that is kept, every kind of effect is seen after the next command."""
+    act(ada, tab_id, "evaluate", expression=INJECTED + "new Promise(() => {})", timeoutMs=LIMIT_MS, onTimeout="keep")
+    next_at = begin_next(ada, tab_id, site)
+    seen: set[str] = set()
+    for _ in range(50):
+        begin_next(ada, tab_id, site)
+        seen = {effect.who for effect in site.effects if effect.at > next_at}
+        if seen == LEFT_BEHIND:
+            break
+    assert seen == LEFT_BEHIND
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        ("navigate", {"url": "/never"}),
+        ("navigate", {"url": "/half"}),
+        ("wait", {"function": "() => { for (;;); }"}),
+        ("click", {"selector": "#spin", "timeoutMs": ELEMENT_LIMIT_MS}),
+        ("type", {"selector": "#field", "text": "x" * 500, "delayMs": 20, "timeoutMs": ELEMENT_LIMIT_MS}),
+    ],
+    ids=["no answer", "half an answer", "a condition that spins", "a click that is never over", "slow typing"],
+)
+def test_every_kind_of_command_ends_at_its_deadline_and_the_page_is_replaced(
+    ada: httpx.Client, tab_id: str, site: EffectsSite, kind: str, params: dict[str, Any]
+) -> None:
+    params = params | ({"url": site.url(params["url"])} if "url" in params else {})
+    details = timed_out(act(ada, tab_id, kind, **{"timeoutMs": LIMIT_MS, **params}))
+    outcome = ada.get(f"/commands/{details['commandId']}").json()
+    assert outcome["outcome"] == "timed_out", outcome
+    # Timers count whole milliseconds.
+    assert outcome["durationMs"] >= LIMIT_MS - 5, outcome
+    assert value_of(ada, tab_id, "[window.mark ?? null, location.href]") == [None, "about:blank"]
+    assert generation_of(ada, tab_id) == 2
+
+
+def test_a_frozen_renderer_does_not_hold_the_tab_and_never_acts_again(
+    ada: httpx.Client, tab_id: str, site: EffectsSite
+) -> None:
+    renderer = _renderer_of(ada, tab_id)
+    renderer.send_signal(signal.SIGSTOP)
+    try:
+        timed_out(act(ada, tab_id, "evaluate", expression=REPORT % "late", timeoutMs=LIMIT_MS))
+        assert value_of(ada, tab_id, "window.mark ?? null") is None
+        assert generation_of(ada, tab_id) == 2
+    finally:
+        _thaw(renderer)
+    begin_next(ada, tab_id, site)
+    assert site.count("late") == 0
+
+
+def test_a_shared_worker_that_another_tab_uses_goes_on(ada: httpx.Client, tab_id: str, site: EffectsSite) -> None:
+    session_id = ada.get(f"/tabs/{tab_id}").json()["sessionId"]
+    other = ada.post(f"/sessions/{session_id}/tabs", json={"url": site.url("/field")}).json()["tabId"]
+    value_of(ada, other, "window.worker = new SharedWorker('/shared_worker.js'); 'started'")
+    timed_out(act(ada, tab_id, "evaluate", expression=SPIN, timeoutMs=LIMIT_MS))
+    next_at = begin_next(ada, tab_id, site)
+    for _ in range(20):
+        begin_next(ada, tab_id, site)
+        if any(effect.at > next_at for effect in site.effects):
+            break
+    assert "shared-worker" in {effect.who for effect in site.effects if effect.at > next_at}
+
+
+def test_who_waits_meanwhile_gets_the_new_page_in_order(server: Server, ada: httpx.Client, tab_id: str) -> None:
+    """The tab is quarantined from the timeout until its page is another one; nobody is let in between."""
+    note = "(name) => { (window.log ??= [window.mark ?? 'new page']).push(name); return log; }"
+    with events_of(server, "tab.quarantined,tab.rebuilt") as events, ThreadPoolExecutor(4) as callers:
+        spinning = callers.submit(act, ada, tab_id, "evaluate", expression=SPIN, timeoutMs=LIMIT_MS)
+        while ada.get(f"/tabs/{tab_id}").json()["holder"] is None:
+            pass
+        waiting = []
+        for name in range(3):
+            patient = {"waitPolicy": "wait_with_timeout", "expression": note, "args": [name]}
+            waiting.append(callers.submit(act, ada, tab_id, "evaluate", **patient))
+            while len(ada.get(f"/tabs/{tab_id}").json()["waiters"]) <= name and not spinning.done():
+                pass
+        timed_out(spinning.result())
+        told = [(event["type"], event["tabId"]) for _, event in zip(range(2), events, strict=False)]
+        logs = [one.result().json()["result"] for one in waiting]
+    assert told == [("tab.quarantined", tab_id), ("tab.rebuilt", tab_id)]
+    assert max(logs, key=len) == ["new page", 0, 1, 2]
+
+
+# --- The page is kept -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [
+        ("evaluate", {"expression": SPIN}),
+        ("evaluate", {"expression": "new Promise(() => {})"}),
+        ("navigate", {"url": "/never"}),
+        ("click", {"selector": "#spin", "timeoutMs": ELEMENT_LIMIT_MS}),
+    ],
+    ids=["it spins", "it awaits a promise", "no answer", "a click that is never over"],
+)
+def test_a_page_that_is_to_be_kept_is_the_same_afterwards_and_the_outcome_warns(
+    ada: httpx.Client, tab_id: str, site: EffectsSite, kind: str, params: dict[str, Any]
+) -> None:
+    params = params | ({"url": site.url(params["url"])} if "url" in params else {})
+    details = timed_out(act(ada, tab_id, kind, **{"timeoutMs": LIMIT_MS, "onTimeout": "keep", **params}))
+    assert details["effectsMayContinue"]
+    error = ada.get(f"/commands/{details['commandId']}").json()["error"]
+    assert error["details"]["effectsMayContinue"]
+    assert value_of(ada, tab_id, "[window.mark, location.pathname]") == ["kept", "/field"]
+    assert generation_of(ada, tab_id) == 1
+
+
+# --- What is no timeout -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dialog", "answer"), [("alert('x')", None), ("confirm('x')", False), ("prompt('x')", None)], ids=str
+)
+def test_a_dialog_is_dismissed_and_costs_no_time(ada: httpx.Client, tab_id: str, dialog: str, answer: Any) -> None:
+    assert value_of(ada, tab_id, f"[{dialog}, window.mark]") == [answer, "kept"]
+    assert generation_of(ada, tab_id) == 1
+
+
+def test_a_page_that_asks_whether_it_may_be_left_is_left(ada: httpx.Client, tab_id: str, site: EffectsSite) -> None:
+    assert act(ada, tab_id, "navigate", url=site.url("/leaving")).status_code == 200
+    assert act(ada, tab_id, "click", selector="#touch").status_code == 200
+    assert act(ada, tab_id, "navigate", url=site.url("/elsewhere")).status_code == 200
+    assert value_of(ada, tab_id, "location.pathname") == "/elsewhere"
+
+
+def test_a_page_that_asks_whether_it_may_be_left_is_replaced_after_a_timeout(
+    ada: httpx.Client, tab_id: str, site: EffectsSite
+) -> None:
+    assert act(ada, tab_id, "navigate", url=site.url("/leaving")).status_code == 200
+    assert act(ada, tab_id, "click", selector="#touch").status_code == 200
+    timed_out(act(ada, tab_id, "evaluate", expression="new Promise(() => {})", timeoutMs=LIMIT_MS))
+    assert value_of(ada, tab_id, "location.href") == "about:blank"
+
+
+def test_a_download_is_no_page_and_leaves_the_one_that_is_there(
+    ada: httpx.Client, tab_id: str, site: EffectsSite
+) -> None:
+    refused = act(ada, tab_id, "navigate", url=site.url("/file"))
+    assert (refused.status_code, refused.json()["code"]) == (422, "navigation_failed")
+    assert refused.json()["details"]["isDownload"]
+    assert value_of(ada, tab_id, "window.mark") == "kept"
+    assert generation_of(ada, tab_id) == 1
+
+
+@pytest.mark.parametrize(
+    ("selector", "code", "waiting_for"),
+    [("#missing", "element_not_found", "attached"), ("#hidden", "element_not_actionable", "visible")],
+)
+def test_an_element_that_never_comes_is_named_and_the_page_is_untouched(
+    ada: httpx.Client, tab_id: str, selector: str, code: str, waiting_for: str
+) -> None:
+    value_of(ada, tab_id, "document.body.insertAdjacentHTML('beforeend', '<button id=hidden hidden>No</button>')")
+    failed = act(ada, tab_id, "click", selector=selector, timeoutMs=ELEMENT_LIMIT_MS)
+    assert (failed.status_code, failed.json()["code"]) == (422, code), failed.text
+    assert failed.json()["details"]["waitingFor"] == waiting_for
+    # Nobody has to wait for anything: the tab was never quarantined.
+    after = act(ada, tab_id, "evaluate", expression="window.mark")
+    assert (after.status_code, after.json()["result"]) == (200, "kept")
+    assert generation_of(ada, tab_id) == 1
+
+
+def test_of_a_page_that_is_busy_with_itself_nothing_is_claimed_and_it_is_untouched(
+    ada: httpx.Client, tab_id: str
+) -> None:
+    busy = "setTimeout(() => { const end = Date.now() + 1500; while (Date.now() < end); })"
+    assert act(ada, tab_id, "evaluate", expression=f"{busy}; 'soon'").status_code == 200
+    assert timed_out(act(ada, tab_id, "click", selector="#missing", timeoutMs=LIMIT_MS))["waitingFor"] == "page"
+    assert value_of(ada, tab_id, "window.mark") == "kept"
+    assert generation_of(ada, tab_id) == 1
+
+
+# --- Parts ------------------------------------------------------------------------------------------------------
+
+
+def _renderer_of(client: httpx.Client, tab_id: str) -> psutil.Process:
+    """The process of the page: the same twice in a row, because another one may be busy at the moment."""
+    found = renderer_of(client, tab_id)
+    while (again := renderer_of(client, tab_id)) != found:
+        found = again
+    return found
+
+
+def _thaw(process: psutil.Process) -> None:
+    if is_alive(process):
+        process.send_signal(signal.SIGCONT)
