@@ -25,6 +25,14 @@ def test_ids_of_one_moment_differ() -> None:
     assert len({ids.mint("tab") for _ in range(1_000)}) == 1_000
 
 
+def test_ordered_ids_keep_the_order_in_which_they_were_minted_whatever_the_clock_does() -> None:
+    times = iter([5, 5, 5, 4, 6, 6])
+    ids = Ids(lambda: next(times), Random(1), epoch=1)
+    minted = [ids.mint_ordered("aud") for _ in range(6)]
+    assert minted == sorted(minted)
+    assert {len(id) for id in minted} == {len(Ids(lambda: 1, Random(1), epoch=1).mint("aud"))}
+
+
 @pytest.mark.parametrize("epoch", [1, 31, 32, 33_000_000])
 def test_a_command_id_carries_its_epoch(epoch: int) -> None:
     assert epoch_of_command(Ids(lambda: 5, Random(1), epoch).mint_command()) == epoch

@@ -90,9 +90,9 @@ def test_no_observer_ever_sees_a_bound_target_without_its_lease_or_a_tab_nobody_
 @in_house()
 async def test_a_caller_that_leaves_at_any_moment_of_the_opening_leaves_nothing(house: House) -> None:
     left = 0
-    for after_ms in range(40):
+    for half_ms in range(80):
         opening = asyncio.ensure_future(house.open())
-        await asyncio.sleep(after_ms / 1000)
+        await asyncio.sleep(half_ms / 2000)
         left += opening.cancel()
         await asyncio.wait([opening])
         if not opening.cancelled():

@@ -37,7 +37,7 @@ class Auditor:
         """Remember this; it is on disk soon."""
         self._ledger.note(
             Audit(
-                id=self._ids.mint("aud"),
+                id=self._ids.mint_ordered("aud"),
                 at=self._clock(),
                 agent_id=agent_id,
                 controller_id=controller_id,

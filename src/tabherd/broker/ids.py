@@ -14,6 +14,9 @@ ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 TIME_CHARS = 10
 CHANCE_CHARS = 13
 EPOCH_CHARS = 5
+# Of an ordered id, as long as the others: bits that number those of one millisecond, and what is left to chance.
+ORDER_BITS = 15
+ORDERED_CHANCE_CHARS = CHANCE_CHARS - ORDER_BITS // 5
 
 
 # Two digits at a time: ids are minted several times per command.
@@ -42,6 +45,8 @@ class Ids:
         self._clock = clock
         self._chance = chance
         self._epoch = encode(epoch, EPOCH_CHARS)
+        # The place of the last ordered id: its moment and its number within it.
+        self._ordered = 0
         # The moment of the last id, as it is written.
         self._moment = (-1, "")
 
@@ -52,6 +57,12 @@ class Ids:
     def mint_command(self) -> str:
         """A fresh command id, which carries the epoch."""
         return f"cmd_{self._epoch}{self._tail()}"
+
+    def mint_ordered(self, prefix: str) -> str:
+        """A fresh id that sorts after every one of these before, also within one millisecond."""
+        self._ordered = max(self._ordered + 1, self._clock() << ORDER_BITS)
+        chance = encode(self._chance.getrandbits(5 * ORDERED_CHANCE_CHARS), ORDERED_CHANCE_CHARS)
+        return f"{prefix}_{encode(self._ordered, TIME_CHARS + ORDER_BITS // 5)}{chance}"
 
     def _tail(self) -> str:
         now = self._clock()

@@ -22,6 +22,7 @@ BATCH_MAX = 200
 # A larger result (a screenshot, say) went to the caller; the ledger keeps the outcome without it.
 OUTCOME_MAX_CHARS = 64_000
 RETRY_S = 1.0
+LINGER_S = 0.02
 
 log = structlog.get_logger("ledger")
 
@@ -80,6 +81,8 @@ class Ledger:
     async def _write_forever(self) -> None:
         while True:
             await self._has_work.wait()
+            # One commit for what comes in together, instead of one that competes with each command.
+            await asyncio.sleep(LINGER_S)
             try:
                 await self._write_batch()
             except StoreUnavailable as error:
