@@ -84,8 +84,8 @@ class Recovery:
     def quarantine(self, tab: LiveTab, *, is_kept: bool = False, since: int | None = None) -> None:
         """Let nobody on the tab until its page has been replaced: a command may still be at work in it.
 
-        Kept: the page stays, told to stop what it is doing; its caller wanted that, whatever may go on in it. Windows
-        that the page opened since then, when the command began, go with it.
+        Kept: the page stays, told to stop what it is doing; its caller wanted that, whatever may go on in it. With
+        `since`, when the command began, the windows that the page opened after that go with it.
         """
         if self._registry.tab(tab.row.id) is not tab:
             tab.unmark()
@@ -164,6 +164,8 @@ class Recovery:
                 if not is_dead and live.row.context_id:
                     # What the command may have left outside its page. A shared profile has those of others as well.
                     await browser.end_workers(live.row.context_id)
+                # The command is proven stopped, whether or not this server lives to write the new page down.
+                tab.unmark()
                 page = await self._open_again(live, port, url)
             except BrowserGone as error:
                 # All of the session is going to be rebuilt as soon as that is known.

@@ -248,6 +248,7 @@ class Tabs:
             except (BrowserGone, CdpFailure, TabGone, TabherdError) as error:
                 log.info("a popup could not be taken in", sessionId=live.row.id, error=str(error))
         if tab is None:
+            self._arriving.pop(page.target_id, None)
             admission.drop_tabs(live.claim)
         elif (latest := self._arriving.pop(page.target_id, None)) is not None:
             # Where it went while it was written down was told to nobody.
