@@ -58,7 +58,7 @@ POOLED_TTL_S = 20
 # How long an owner may be silent.
 STALE_S = 5
 # How long a session may be without a browser, whatever happens to those that it is given.
-RECOVERED_S = 4
+RECOVERED_S = 8
 # How long an answer may be on its way.
 ANSWER_MS = 100
 CONFIG = Config(
