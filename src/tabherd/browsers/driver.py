@@ -11,8 +11,8 @@ What becomes of pages is followed in `pages.py`; what sessions keep across a cra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import structlog
@@ -22,7 +22,15 @@ from .cdp import CdpConnection, CdpSession
 from .frames import FrameSessions
 from .pages import BLANK, PageWatch, in_context, own_profile, page_of
 from .port import CdpFailure, Origins, Page, PageListener, TabGone, Usage, Viewport
-from .storage import is_web, read_cookies, read_local_storage, write_cookies, write_local_storage
+from .storage import (
+    is_large,
+    is_web,
+    read_cookies,
+    read_local_storage,
+    wait_until_stored,
+    write_cookies,
+    write_local_storage,
+)
 from .usage import UsageMeter
 
 log = structlog.get_logger(__name__)
@@ -199,9 +207,19 @@ class DrivenBrowser:
         if not wanted:
             return
         # Only a page of an origin can write there. One is enough for all, in turn.
+        large = {origin: items for origin, items in wanted.items() if is_large(items)}
+        async with self._hidden_page(context_id) as writer:
+            await write_local_storage(writer, wanted)
+            if large:
+                async with self._hidden_page(context_id) as reader:
+                    await wait_until_stored(reader, large)
+
+    @asynccontextmanager
+    async def _hidden_page(self, context_id: str) -> AsyncIterator[ChromiumTab]:
+        """A page for our own use, of which nobody is told."""
         target_id = await self._make_page(context_id, is_told=False)
         try:
-            await write_local_storage(await self._attach(target_id), wanted)
+            yield await self._attach(target_id)
         finally:
             # Said first, so that it goes even if nobody waits for it any more.
             self._connection.post("Target.closeTarget", {"targetId": target_id})

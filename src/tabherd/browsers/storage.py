@@ -34,9 +34,16 @@ READ_LIMIT_S: Final = 0.25
 ORIGIN_MAX_BYTES: Final = 1 << 20
 # How long one origin may take to be written.
 WRITE_LIMIT_S: Final = 5.0
+# A renderer hands what it stores over to another process, and what is still on its way when it ends is lost: up to
+# this much leaves it at once, before it has even answered us. Found with a mebibyte on a busy machine.
+SURE_CHARS: Final = 16_384
+# How long is waited before a page is asked again whether it finds all that another wrote.
+STORED_PAUSE_S: Final = 0.02
 # Our code for what Chromium did not take.
 REFUSED: Final = -32097
 
+# For what we wrote ourselves.
+_ANY_SIZE: Final = 1 << 30
 # The name of the world that scripts of ours have to themselves in a page.
 _WORLD: Final = "tabherd"
 # Counts as it goes, so that a page cannot make us take more. Items that are not valid Unicode cannot be kept as text.
@@ -189,6 +196,35 @@ async def write_local_storage(tab: CdpSession, origins: Origins) -> None:
             refused.append(f"{origin[:100]} ({str(failure) or 'it took too long'})")
     if refused:
         raise CdpFailure("localStorage", REFUSED, f"not written: {', '.join(refused[:3])}; {len(refused)} in all")
+
+
+async def wait_until_stored(tab: CdpSession, origins: Origins) -> None:
+    """Returns when this page, which must be blank and not the one that wrote them, finds all of it.
+
+    Only then may the one that wrote them be closed. Raises `CdpFailure` when that takes too long.
+    """
+    await asyncio.gather(tab.call("Page.enable"), tab.call("Fetch.enable"))
+    for origin, items in origins.items():
+        try:
+            async with asyncio.timeout(WRITE_LIMIT_S):
+                await _go(tab, origin)
+                while True:
+                    if await _has(tab, items):
+                        break
+                    await asyncio.sleep(STORED_PAUSE_S)
+        except TimeoutError:
+            raise CdpFailure("localStorage", REFUSED, f"written in part: {origin[:100]}") from None
+
+
+async def _has(tab: CdpSession, items: Mapping[str, str]) -> bool:
+    answer = await tab.call("Runtime.evaluate", {"expression": _READ % _ANY_SIZE, "returnByValue": True})
+    found = dict(answer["result"]["value"][1])
+    return all(found.get(name) == value for name, value in items.items())
+
+
+def is_large(items: Mapping[str, str]) -> bool:
+    """Whether a page that is closed right after writing it may take a part of it along."""
+    return sum(len(name) + len(value) for name, value in items.items()) > SURE_CHARS
 
 
 def is_web(origin: str) -> bool:
