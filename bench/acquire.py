@@ -5,6 +5,9 @@ without a broker, until the page answers; the peer is a headless-shell launched 
 round by round. The bare calls alone return before the page exists (its process is still starting), while a session that
 is answered has a tab that has answered; their time is shown for what it is.
 
+The same for a client of the CDP endpoint: Playwright connects, which leases a session, and evaluates in the page that
+it finds; beside it, Playwright launches a browser of the same build, opens a page, and evaluates.
+
 Before each warm acquire the stock has had time to be refilled: the warm figures are those of a hit. What a caller
 meets who asks faster than the stock is refilled is the burst.
 """
@@ -16,15 +19,18 @@ import time
 from typing import Final
 
 import uvloop
+from playwright.async_api import Playwright, async_playwright
 
 from bench import Figure, percentile
 from bench.rig.caller import Caller, Opened, now_ms
-from bench.rig.direct import DirectBrowser, DirectPage, launched
-from bench.rig.server import running
+from bench.rig.direct import HEADLESS_SHELL, DirectBrowser, DirectPage, found, launched
+from bench.rig.server import Server, running
 
 ROUNDS: Final = 100
 # One launch in so many rounds: each takes as long as a hundred acquires.
 LAUNCH_EVERY: Final = 10
+# Playwright's connect and launch, once in so many.
+PLAYWRIGHT_EVERY: Final = 5
 BURSTS: Final = 5
 BURST: Final = 20
 WARM: Final = 4
@@ -34,6 +40,8 @@ BURST_PAUSE_S: Final = 1.5
 POLL_S: Final = 0.02
 BAR_MS: Final = 10.0
 BAR_RATIO: Final = 0.3
+# How many times as long as a connect a launch takes.
+BAR_LAUNCH: Final = 3.0
 
 # Making a session or context with its tab, and the first evaluate in it, each in milliseconds.
 Sample = tuple[float, float]
@@ -50,18 +58,27 @@ async def _measure() -> dict[str, Figure]:
     launches: list[float] = []
     bursts: list[float] = []
     direct_bursts: list[float] = []
-    with running(pools__default__warm=WARM, pools__cold__warm=0) as server, server.caller() as caller:
-        async with launched() as browser:
+    connects: list[float] = []
+    playwright_launches: list[float] = []
+    # The session of a client that has left is over at once: the next one must find a warm context.
+    settings = {"pools__default__warm": WARM, "pools__default__disconnect_grace_s": 0, "pools__cold__warm": 0}
+    with running(**settings) as server, server.caller() as caller:
+        async with launched() as browser, async_playwright() as playwright:
             for turn in range(ROUNDS):
                 warm.append(_acquire(caller, "default", WARM))
                 cold.append(_acquire(caller, "cold", 0))
                 direct.append(await _acquire_directly(browser))
                 if turn % LAUNCH_EVERY == 0:
                     launches.append(await _launch())
+                if turn % PLAYWRIGHT_EVERY == 0:
+                    connects.append(await _connect_playwright(playwright, server, caller))
+                    playwright_launches.append(await _launch_playwright(playwright))
             for _ in range(BURSTS):
                 bursts.append(_burst(caller))
                 direct_bursts.append(await _burst_directly(browser))
-    return _figures(warm, cold, direct, launches, bursts, direct_bursts)
+    return _figures(warm, cold, direct, launches, bursts, direct_bursts) | _playwright_figures(
+        connects, playwright_launches
+    )
 
 
 def _figures(
@@ -98,11 +115,20 @@ def _figures(
     return figures
 
 
+def _playwright_figures(connects: list[float], launches: list[float]) -> dict[str, Figure]:
+    return {
+        "playwright_connect_first_evaluate_p50": Figure.median_of(
+            connects, "ms", others={"Playwright's own launch": launches}
+        ),
+        "playwright_launch_to_connect": Figure(
+            ours=statistics.median(launches) / statistics.median(connects), unit="ratio", at_least=BAR_LAUNCH
+        ),
+    }
+
+
 def _acquire(caller: Caller, pool: str, stock: int) -> Sample:
     """With that many warm contexts in stock."""
-    while caller.stock(pool) < stock:
-        time.sleep(POLL_S)
-    time.sleep(PAUSE_S)
+    _wait_for_stock(caller, pool, stock)
     began = now_ms()
     session = caller.open(pool=pool)
     opened = now_ms()
@@ -110,6 +136,12 @@ def _acquire(caller: Caller, pool: str, stock: int) -> Sample:
     evaluated = now_ms()
     caller.release(session)
     return opened - began, evaluated - opened
+
+
+def _wait_for_stock(caller: Caller, pool: str, stock: int) -> None:
+    while caller.stock(pool) < stock:
+        time.sleep(POLL_S)
+    time.sleep(PAUSE_S)
 
 
 async def _acquire_directly(browser: DirectBrowser) -> Sample:
@@ -130,6 +162,31 @@ async def _launch() -> float:
         page = await browser.first_page()
         await page.evaluate()
         return now_ms() - began
+
+
+async def _connect_playwright(playwright: Playwright, server: Server, caller: Caller) -> float:
+    _wait_for_stock(caller, "default", WARM)
+    began = now_ms()
+    browser = await playwright.chromium.connect_over_cdp(f"{server.url}?token={server.token}")
+    try:
+        (page,) = browser.contexts[0].pages
+        assert await page.evaluate("1 + 1") == 2
+        return now_ms() - began
+    finally:
+        await browser.close()
+
+
+async def _launch_playwright(playwright: Playwright) -> float:
+    program = found(HEADLESS_SHELL).path
+    time.sleep(PAUSE_S)
+    began = now_ms()
+    browser = await playwright.chromium.launch(executable_path=program)
+    try:
+        page = await browser.new_page()
+        assert await page.evaluate("1 + 1") == 2
+        return now_ms() - began
+    finally:
+        await browser.close()
 
 
 def _burst(caller: Caller) -> float:

@@ -129,6 +129,7 @@ async def _tabherd(port: int) -> Any:
     from tabherd import logs, wire
     from tabherd.broker.credentials import Credentials
     from tabherd.broker.events import EventBus
+    from tabherd.broker.registry import Registry
     from tabherd.config import Config
     from tabherd.edge.http import create_app
     from tabherd.metrics import Metrics
@@ -139,6 +140,7 @@ async def _tabherd(port: int) -> Any:
 
         def __init__(self) -> None:
             self.credentials = Credentials(MemoryStore())
+            self.registry = Registry()
             self.operations = self
 
         def browsers(self, caller: Any) -> wire.BrowserPage:

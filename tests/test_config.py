@@ -106,6 +106,24 @@ def test_an_unknown_key_is_refused_with_the_nearest(raw: dict[str, object], fiel
             "pools.mine.browsers_max",
         ),
         ({"pools": {"one": {"isolation": "browser", "sessions_per_browser": 25}}}, "pools.one.sessions_per_browser"),
+        ({"pools": {"net": {"allow_hosts": ["http://a.test"]}}}, "pools.net.allow_hosts"),
+        ({"pools": {"net": {"deny_hosts": ["10.0.0.1/8"]}}}, "pools.net.deny_hosts"),
+        ({"pools": {"net": {"pinned_hosts": {"a.test": "b.test"}}}}, "pools.net.pinned_hosts"),
+        ({"pools": {"net": {"deny_private_networks": True, "flags": ["--no-proxy-server"]}}}, "pools.net.flags"),
+        ({"pools": {"net": {"deny_hosts": ["a.test"], "flags": ["--proxy-pac-url=x"]}}}, "pools.net.flags"),
+        (
+            {
+                "pools": {
+                    "net": {"source": "attach", "endpoint": "http://127.0.0.1:1", "isolation": "shared"}
+                    | {"deny_hosts": ["a.test"]}
+                }
+            },
+            "pools.net.isolation",
+        ),
+        (
+            {"pools": {"net": {"source": "attach", "endpoint": "http://10.0.0.1:1", "deny_hosts": ["a.test"]}}},
+            "pools.net.endpoint",
+        ),
         ({"pools": {"kept": {"profile_dir": "/p"}}}, "pools.kept.profile_dir"),
         ({"pools": {"kept": {"isolation": "shared", "profile_dir": "p"}}}, "pools.kept.profile_dir"),
         (
@@ -260,3 +278,19 @@ def test_attached_browsers_need_no_debug_port_of_ours() -> None:
 
 def test_there_are_as_many_browsers_as_safe_debug_ports() -> None:
     assert len(RESTRICTED_PORTS) == config.DEBUG_PORTS
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_policy"),
+    [
+        ({}, False),
+        ({"allow_hosts": ["a.test"]}, True),
+        ({"deny_hosts": ["10.0.0.0/8"]}, True),
+        ({"deny_private_networks": True}, True),
+        ({"pinned_hosts": {"a.test": "10.0.0.1"}}, True),
+    ],
+)
+def test_a_pool_has_a_network_policy_when_it_says_anything_about_hosts(
+    settings: dict[str, object], has_policy: bool
+) -> None:
+    assert parse({"pools": {"default": settings}}).pools["default"].has_network_policy is has_policy

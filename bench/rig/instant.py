@@ -23,7 +23,7 @@ from tabherd.broker.credentials import Credentials
 from tabherd.broker.events import EventBus
 from tabherd.broker.leases import Perform
 from tabherd.broker.marks import FileMarks
-from tabherd.browsers.port import Listener, Origins, Page, PageListener, SessionPort, Usage, Viewport
+from tabherd.browsers.port import DownloadListener, Listener, Origins, Page, PageListener, SessionPort, Usage, Viewport
 from tabherd.core.model import Browser, Node
 from tabherd.edge.server import GC_THRESHOLDS, SWITCH_INTERVAL_S, memory_bytes
 from tabherd.metrics import Metrics
@@ -79,6 +79,7 @@ async def instant_broker(
             metrics=Metrics(),
             credentials=Credentials(store),
             marks=marks,
+            files_dir=Path(directory) / "files",
             memory_bytes=memory_bytes(),
             perform=perform,
         )
@@ -126,6 +127,7 @@ class InstantBrowser:
 
     def __init__(self, row: Browser) -> None:
         self.row = row
+        self.proxy: Mapping[str, str] = {}
         self._numbers = itertools.count()
         self._gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -158,6 +160,15 @@ class InstantBrowser:
 
     async def put_local_storage(self, context_id: str, origins: Origins) -> None:
         """Put."""
+
+    def allow_downloads(self, context_id: str, directory: str, listener: DownloadListener) -> None:
+        """Nothing ever comes."""
+
+    def forbid_downloads(self, context_id: str) -> None:
+        """Nothing came."""
+
+    def cancel_download(self, guid: str) -> None:
+        """There is none."""
 
     async def dispose_context(self, context_id: str) -> None:
         """Gone."""

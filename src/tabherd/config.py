@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from .egress.policy import Rules, read_pinned
 from .errors import InvalidRequest, UnknownField
 
 ENV_PREFIX = "TABHERD_"
@@ -29,6 +30,8 @@ SHARED_ACTIVE_PER_KEY = 5
 SHARED_TABS = 20
 # Most sessions that one browser may be told to carry.
 SESSIONS_PER_BROWSER_MAX = 1_000
+# Flags that would lead a browser around the proxy of its pool's network policy.
+PROXY_FLAGS = ("--proxy-", "--no-proxy-server", "--host-rules", "--host-resolver-rules", "--winhttp-proxy-resolver")
 # Variables with the prefix that are not settings.
 ENV_RESERVED = frozenset({"TABHERD_CONFIG", "TABHERD_STATE", "TABHERD_TOKEN", "TABHERD_URL", "TABHERD_BROWSER"})
 
@@ -36,6 +39,7 @@ Port = Annotated[int, Meta(ge=0, le=65_535)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Seconds = Annotated[int, Meta(ge=1, le=30 * 24 * 3600)]
 Millis = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
+Hosts = Annotated[tuple[str, ...], Meta(max_length=10_000)]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +104,15 @@ class Pool(Section, frozen=True, kw_only=True):
     warm: Annotated[int, Meta(ge=0, le=1_000)] = 4
     # A browser above the fewest is ended after so long without a session.
     shrink_after_s: Seconds = 60
+    # Hosts that pages may reach, and no others: names, *.names, addresses, networks (10.0.0.0/8). Empty: no such limit.
+    allow_hosts: Hosts = ()
+    # Hosts that pages never reach, written alike. Wins over allow_hosts.
+    deny_hosts: Hosts = ()
+    # Pages do not reach addresses that are not public: this machine, the networks around it, cloud metadata. Addresses
+    # in allow_hosts and in pinned_hosts are exempt.
+    deny_private_networks: bool = False
+    # Names and the address each has for pages, which is then not looked up, and may be private.
+    pinned_hosts: Annotated[dict[str, str], Meta(max_length=10_000)] = {}
     # How often a browser is asked whether it answers.
     probe_every_ms: Annotated[int, Meta(ge=50, le=60_000)] = 1_000
     # How long it may take; the second miss in a row kills it.
@@ -137,6 +150,10 @@ class Pool(Section, frozen=True, kw_only=True):
     # Pages open at once in the pool, popups and pooled tabs included; the oldest pooled tab makes room for a new page.
     # 0: no such cap; absent: 20 for shared pools (or max_active, if that is more), no such cap for the others.
     max_tabs: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+    # Bytes of files that one session may have, downloads and uploads together; a download that goes over is cancelled.
+    files_max_bytes: Annotated[int, Meta(ge=1_024, le=1 << 44)] = 1 << 30
+    # Files that one session may have.
+    files_max: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
     # How often an owner that sends heartbeats is asked to.
     heartbeat_s: Seconds = 60
     # A session whose last heartbeat is older than this ends, unless there is another sign of life: an open
@@ -155,6 +172,11 @@ class Pool(Section, frozen=True, kw_only=True):
     def is_single(self) -> bool:
         """Whether there can be only one browser: the one that runs already, or the one that has the profile."""
         return self.source == "attach" or bool(self.profile_dir)
+
+    @property
+    def has_network_policy(self) -> bool:
+        """Whether its pages reach the network only through a proxy that judges where to."""
+        return bool(self.allow_hosts or self.deny_hosts or self.deny_private_networks or self.pinned_hosts)
 
     @property
     def wait_ms(self) -> int:
@@ -346,6 +368,7 @@ def _cross_check_pool(name: str, pool: Pool) -> None:
         refuse("endpoint", "only a pool with source attach has an endpoint.", f"Set pools.{name}.source to attach.")
     if pool.source == "attach":
         _cross_check_attach(pool, refuse)
+    _cross_check_network(pool, refuse)
     if pool.profile_dir:
         if pool.source != "launch" or pool.isolation != "shared":
             refuse("profile_dir", "only a launched pool with isolation shared keeps a profile.")
@@ -363,6 +386,30 @@ def _cross_check_attach(pool: Pool, refuse: Callable[[str, str], None]) -> None:
         is_address = False
     if not is_address:
         refuse("endpoint", f"source attach needs http://host:port or ws://host:port/path, not '{pool.endpoint}'.")
+
+
+def _cross_check_network(pool: Pool, refuse: Callable[[str, str], None]) -> None:
+    for key in ("allow_hosts", "deny_hosts"):
+        try:
+            Rules(getattr(pool, key))
+        except ValueError as error:
+            refuse(key, f"{error}.")
+    try:
+        read_pinned(pool.pinned_hosts)
+    except ValueError as error:
+        refuse("pinned_hosts", f"{error}.")
+    if not pool.has_network_policy:
+        return
+    if around := [flag for flag in pool.flags if flag.startswith(PROXY_FLAGS)]:
+        refuse("flags", f"{around[0]} would lead around the pool's network policy.")
+    if pool.source == "attach" and pool.isolation == "shared":
+        refuse(
+            "isolation",
+            "a network policy cannot be kept in an attached browser's own profile, which is not tabherd's to set up. "
+            "Use isolation context, or remove the policy.",
+        )
+    if pool.source == "attach" and not is_loopback(urlsplit(pool.endpoint).hostname or ""):
+        refuse("endpoint", "a network policy is kept by a proxy on this machine, which a browser elsewhere cannot use.")
 
 
 def _cross_check_pools(pools: Mapping[str, Pool]) -> None:

@@ -105,7 +105,7 @@ class InvalidSelector(BadRequest):
 
 
 class BodyTooLarge(BadRequest):
-    """The request body is larger than `[server] body_max_bytes`."""
+    """The request body is larger than `[server] body_max_bytes`, or a file than the pool's `files_max_bytes` leaves."""
 
     code = "body_too_large"
     status = 413
@@ -306,7 +306,7 @@ class Backpressure(Refused):
 
 
 class Capacity(Backpressure):
-    """A cap is reached; `details.reason` is key_cap, pool_cap, agent_cap or tab_cap."""
+    """A cap is reached; `details.reason` is key_cap, pool_cap, agent_cap, tab_cap or file_cap."""
 
     code = "capacity"
     next_step = "Retry after retryAfterMs, release a session, or ask with a larger waitMs."

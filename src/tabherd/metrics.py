@@ -7,12 +7,12 @@ something sets are declared.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 PREFIX: Final = "tabherd"
@@ -60,6 +60,21 @@ class HttpSeconds(Collector):
         yield family
 
 
+class CdpMessages(Collector):
+    """`cdp_messages_total{direction}`: counted as plain numbers on the hottest path there is."""
+
+    def __init__(self, count: Callable[[], tuple[int, int]]) -> None:
+        self._count = count
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(
+            f"{PREFIX}_cdp_messages", "CDP messages of clients and of their browsers.", labels=("direction",)
+        )
+        for direction, count in zip(("from_client", "from_browser"), self._count(), strict=True):
+            family.add_metric((direction,), count)
+        yield family
+
+
 class Metrics:
     """The metrics of one server."""
 
@@ -92,7 +107,14 @@ class Metrics:
         self.gate_wait_seconds = self._histogram("gate_wait_seconds", "Time commands waited for their tab.", SLOW_S)
         self.gate_hold_seconds = self._histogram("gate_hold_seconds", "Time commands had their tab.", SLOW_S)
         self.gate_depth = self._gauge("gate_depth", "Tickets waiting now, over all tabs.")
+        self.cdp_denied_total = self._counter(
+            "cdp_denied_total", "CDP commands that clients sent and may not use, by method.", ("method",)
+        )
         self.lease_reaped_total = self._counter("lease_reaped_total", "Sessions reclaimed, by reason.", ("reason",))
+
+    def count_cdp(self, count: Callable[[], tuple[int, int]]) -> None:
+        """Read `cdp_messages_total` off two plain counts: of messages from clients, and of those from browsers."""
+        self.registry.register(CdpMessages(count))
 
     def render(self) -> bytes:
         """The exposition text, of type `CONTENT_TYPE`."""

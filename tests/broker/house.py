@@ -15,7 +15,18 @@ from typing import Any
 
 import structlog
 from tests.broker.disk import Disk
-from tests.sim.fakes import Life, Process, SimLauncher, SimMarks, SimOwners, SimStore, SimTab, Target, sim_perform
+from tests.sim.fakes import (
+    NO_FILES,
+    Life,
+    Process,
+    SimLauncher,
+    SimMarks,
+    SimOwners,
+    SimStore,
+    SimTab,
+    Target,
+    sim_perform,
+)
 from tests.sim.virtual_loop import VirtualLoop
 
 from tabherd import config, errors, wire
@@ -48,6 +59,9 @@ class Socket:
 
     def detach(self, error: errors.TabherdError) -> None:
         self.detached.append(error)
+
+    async def wait_detached(self) -> None:
+        """At once: it sends nothing."""
 
 
 class House:
@@ -105,6 +119,7 @@ class House:
             metrics=Metrics(),
             credentials=Credentials(store),
             marks=SimMarks(self._marks, life),
+            files_dir=NO_FILES,
             memory_bytes=1 << 34,
             clock=self.loop.clock_ms,
             chance=self.chance,

@@ -39,6 +39,33 @@ def perform_with(house: House, perform: Perform) -> None:
     house.broker.commands._perform = perform  # type: ignore[assignment]
 
 
+# --- What is refused at the door --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["Control+V", "Control+Shift+v", "Meta+v", "Shift+Insert"])
+@in_house()
+async def test_no_session_pastes_what_others_of_its_browser_have_copied(house: House, key: str) -> None:
+    session = await house.open()
+    tab_id = session.tabs[0].tab_id
+    for request in (wire.Press(key=key), wire.Steps(steps=[wire.Press(key="a"), wire.Press(key=key)])):
+        with pytest.raises(errors.PolicyDenied):
+            await house.broker.commands.run(ADA, tab_id, request)
+
+
+@in_house(isolation="browser")
+async def test_a_session_with_a_browser_to_itself_may_paste(house: House) -> None:
+    session = await house.open()
+    pressed: list[str] = []
+
+    async def perform(tab: SimTab, action: wire.AnyAction, progress: Progress) -> None:
+        assert isinstance(action, wire.Press)
+        pressed.append(action.key)
+
+    perform_with(house, perform)
+    await house.broker.commands.run(ADA, session.tabs[0].tab_id, wire.Press(key="Control+V"))
+    assert pressed == ["Control+V"]
+
+
 # --- One outcome ------------------------------------------------------------------------------------------------
 
 

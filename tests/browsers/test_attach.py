@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class Host(msgspec.Struct):
 
 
 @asynccontextmanager
-async def hosting(directory: Path, port: int = 0) -> AsyncIterator[Host]:
+async def hosting(directory: Path, port: int = 0, flags: Sequence[str] = ()) -> AsyncIterator[Host]:
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     told = directory / "DevToolsActivePort"
     told.unlink(missing_ok=True)
@@ -51,6 +51,7 @@ async def hosting(directory: Path, port: int = 0) -> AsyncIterator[Host]:
         [
             find_browser("headless-shell").path,
             *sandbox,
+            *flags,
             f"--remote-debugging-port={port}",
             f"--user-data-dir={directory}",
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -13,6 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # All that the script may count on besides bash.
 TOOLS = ("cat", "cut", "dirname", "env", "id", "mkdir", "rm", "sha256sum", "tail")
+
+# Where packages for Node are, by the stamp that says that they are installed.
+NODE_PACKAGES = {"puppeteer": "tests/cdp/puppeteer", "cdp-clients": "tests/cdp_clients"}
 
 
 @pytest.fixture
@@ -84,6 +88,13 @@ def prepared(checkout: Path) -> Path:
     for name in ("python", "tabherd"):
         (checkout / ".venv" / "bin" / name).symlink_to(str(shutil.which("true")))
     (checkout / ".setup" / "browser").write_text(str(shutil.which("true")))
+    for stamp, packages in NODE_PACKAGES.items():
+        (checkout / packages / "node_modules").mkdir(parents=True)
+        both = b""
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(ROOT / packages / name, checkout / packages)
+            both += (checkout / packages / name).read_bytes()
+        (checkout / ".setup" / stamp).write_text(hashlib.sha256(both).hexdigest()[:16])
     first = setup(checkout, "dev")
     assert first.stdout == "set-up: installing tabherd[dev] and what it depends on\n"
     return checkout

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from picows.websockets import ClientConnection, ConnectionClosed, connect
-from tests.sim.fakes import Life, Process, SimLauncher, SimMarks, SimOwners
+from tests.sim.fakes import NO_FILES, Life, Process, SimLauncher, SimMarks, SimOwners
 
 from tabherd import config, wire
 from tabherd.actions.progress import Progress
@@ -91,6 +91,7 @@ class House:
             metrics=self.metrics,
             credentials=self.credentials,
             marks=SimMarks({}, life),
+            files_dir=NO_FILES,
             memory_bytes=1 << 34,
             perform=self.pages.perform,
             owners=SimOwners(set(), wall_clock_ms),  # type: ignore[arg-type]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -11,7 +12,9 @@ import msgspec
 from tabherd import wire
 from tabherd.broker.caller import Caller
 from tabherd.broker.credentials import Credentials
-from tabherd.errors import BrowserNotFound, CommandNotFound, LeaseLost, SessionNotFound, TabNotFound
+from tabherd.broker.files import OpenFile
+from tabherd.broker.registry import Registry
+from tabherd.errors import BrowserNotFound, CommandNotFound, FileNotFound, LeaseLost, SessionNotFound, TabNotFound
 from tabherd.store.memory import MemoryStore
 
 AT = "2025-01-01T00:00:00.000Z"
@@ -106,6 +109,9 @@ class FakeTabs:
 
     async def hand_off(self, caller: Caller, tab_id: str, by: str | None) -> wire.TabView:
         return self._find(caller, tab_id, "paused")
+
+    async def activate(self, caller: Caller, tab_id: str) -> None:
+        self._find(caller, tab_id, "ready")
 
     async def resume(self, caller: Caller, tab_id: str) -> wire.TabView:
         return self._find(caller, tab_id, "ready")
@@ -255,6 +261,49 @@ class FakeOperations:
         return BROWSER
 
 
+class FakeFiles:
+    """Whatever is uploaded, in memory."""
+
+    def __init__(self, sessions: FakeSessions) -> None:
+        self._sessions = sessions
+        self.contents: dict[str, bytes] = {}
+        # What callers said that they would send.
+        self.declared: list[int] = []
+        # How often a file that was opened was closed again.
+        self.closed = 0
+
+    async def list(self, caller: Caller, session_id: str) -> wire.FilePage:
+        await self._sessions.get(caller, session_id)
+        sizes = {name: len(content) for name, content in self.contents.items()}
+        views = [
+            wire.FileView(name=name, size_bytes=size, source="upload", state="completed", created_at=AT)
+            for name, size in sizes.items()
+        ]
+        return wire.FilePage(files=views)
+
+    async def upload(
+        self, caller: Caller, session_id: str, name: str, declared_bytes: int, pieces: AsyncIterable[bytes]
+    ) -> wire.UploadedFile:
+        await self._sessions.get(caller, session_id)
+        self.declared.append(declared_bytes)
+        self.contents[name] = b"".join([piece async for piece in pieces])
+        return wire.UploadedFile(name=name, size_bytes=len(self.contents[name]), path=f"/files/{name}")
+
+    async def open(self, caller: Caller, session_id: str, name: str) -> OpenFile:
+        await self._sessions.get(caller, session_id)
+        if name not in self.contents:
+            raise FileNotFound("No such file.")
+        content = self.contents[name]
+
+        async def pieces() -> AsyncGenerator[bytes]:
+            yield content
+
+        return OpenFile(name, len(content), pieces(), self._close)
+
+    def _close(self) -> None:
+        self.closed += 1
+
+
 class FakeBroker:
     def __init__(self) -> None:
         self.credentials = Credentials(MemoryStore())
@@ -263,8 +312,17 @@ class FakeBroker:
         self.tab_locks = FakeTabLocks(self.tabs)
         self.commands = FakeCommands(self.sessions)
         self.auditor = FakeAuditor()
+        self.files = FakeFiles(self.sessions)
         self.operations = FakeOperations(self.sessions)
+        # No session here is in a browser.
+        self.registry = Registry()
         self.is_ready = True
+
+    def clock(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def any_browser(self) -> None:
+        """There is none."""
 
     @property
     def is_draining(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from tabherd.actions.progress import Progress
 from tabherd.browsers.port import (
     BrowserGone,
     CdpFailure,
+    DownloadListener,
     LaunchFailed,
     Listener,
     Origins,
@@ -32,6 +34,9 @@ from tabherd.core.model import Browser, RowT, changed
 from tabherd.errors import OutcomeUnknown, StoreUnavailable
 from tabherd.store.base import Add, Op, Outcome
 from tabherd.store.memory import MemoryStore
+
+# Where files of sessions would be. No fake page saves any, and on virtual time nobody can wait for a thread.
+NO_FILES = Path("/nonexistent/files")
 
 
 class Violation(AssertionError):
@@ -193,6 +198,8 @@ class Context:
         self.cookies: list[dict[str, Any]] = []
         # By origin.
         self.local_storage: dict[str, dict[str, str]] = {}
+        # Where files go that its pages save, and who hears of them; None: they may save none.
+        self.downloads: tuple[str, DownloadListener] | None = None
 
 
 class Process:
@@ -208,6 +215,8 @@ class Process:
         self.profile = Context()
         # Every page it ever had.
         self.made: dict[str, Target] = {}
+        # Downloads that the broker has ended.
+        self.cancelled_downloads: list[str] = []
         # Whom it tells about its pages, in the present life of the broker.
         self.listener: PageListener | None = None
         self.on_death: list[asyncio.Future[str]] = []
@@ -324,6 +333,7 @@ class SimBrowser:
     def __init__(self, process: Process, life: Life, mint: Callable[[str], str]) -> None:
         self.process = process
         self.row = process.row
+        self.proxy: Mapping[str, str] = {}
         self._life = life
         self._mint = mint
 
@@ -378,6 +388,17 @@ class SimBrowser:
         await self._call()
         for origin, items in origins.items():
             self.process.context(context_id).local_storage.setdefault(origin, {}).update(items)
+
+    def allow_downloads(self, context_id: str, directory: str, listener: DownloadListener) -> None:
+        if context_id in self.process.contexts and not self._life.is_dead:
+            self.process.contexts[context_id].downloads = (directory, listener)
+
+    def forbid_downloads(self, context_id: str) -> None:
+        if context_id in self.process.contexts and not self._life.is_dead:
+            self.process.contexts[context_id].downloads = None
+
+    def cancel_download(self, guid: str) -> None:
+        self.process.cancelled_downloads.append(guid)
 
     async def context_ids(self) -> list[str]:
         await self._call()

@@ -40,7 +40,19 @@ from tabherd.metrics import Metrics
 from tabherd.store.base import Op, Outcome
 from tabherd.store.memory import MemoryStore
 
-from .fakes import Life, Process, SimLauncher, SimMarks, SimOwners, SimStore, SimTab, Target, Violation, sim_perform
+from .fakes import (
+    NO_FILES,
+    Life,
+    Process,
+    SimLauncher,
+    SimMarks,
+    SimOwners,
+    SimStore,
+    SimTab,
+    Target,
+    Violation,
+    sim_perform,
+)
 from .virtual_loop import VirtualLoop
 
 T = TypeVar("T")
@@ -224,6 +236,7 @@ class World:
             metrics=Metrics(),
             credentials=Credentials(store),
             marks=SimMarks(self.marks, life),
+            files_dir=NO_FILES,
             memory_bytes=1 << 34,
             clock=self.loop.clock_ms,
             chance=self.chance,

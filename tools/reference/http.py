@@ -34,6 +34,8 @@ def write() -> Iterator[str]:
         for struct in _structs(route.query):
             yield from _fields("Query", struct)
         yield from _body(_structs(route.body))
+        if route.takes_file:
+            yield from ("", "The body is the file itself.")
         yield from _answer(route)
         yield from ("", "Errors: " + ", ".join(f"`{error.code}`" for error in errors_of(route)) + ".")
 

@@ -28,7 +28,7 @@ def type_and_bounds(kind: Any) -> tuple[str, str]:
     match typing.get_origin(kind):
         case typing.Annotated:
             inner, *notes = arguments
-            limits = [limit for note in notes if isinstance(note, msgspec.Meta) for limit in _limits(note)]
+            limits = [limit for note in notes if isinstance(note, msgspec.Meta) for limit in _limits(note, inner)]
             return type_and_bounds(inner)[0], ", ".join(limits)
         case typing.Literal:
             return " or ".join(f"`{value}`" for value in arguments), ""
@@ -50,7 +50,8 @@ def type_and_bounds(kind: Any) -> tuple[str, str]:
             return NAMES[kind], ""
 
 
-def _limits(meta: msgspec.Meta) -> Iterator[str]:
+def _limits(meta: msgspec.Meta, kind: Any) -> Iterator[str]:
+    counted = "characters" if kind is str else "entries"
     if meta.ge is not None:
         yield f"≥ {meta.ge:,}"
     if meta.le is not None:
@@ -58,9 +59,9 @@ def _limits(meta: msgspec.Meta) -> Iterator[str]:
     if meta.min_length == 1:
         yield "not empty"
     elif meta.min_length is not None:
-        yield f"at least {meta.min_length:,} characters"
+        yield f"at least {meta.min_length:,} {counted}"
     if meta.max_length is not None:
-        yield f"at most {meta.max_length:,} characters"
+        yield f"at most {meta.max_length:,} {counted}"
 
 
 def default(field: msgspec.structs.FieldInfo) -> str:

@@ -159,6 +159,17 @@ def chord_of(text: str) -> list[Key]:
     return keys
 
 
+def is_paste(text: str) -> bool:
+    """Whether these keys make a page read the clipboard; what is no key does nothing."""
+    try:
+        keys = chord_of(text)
+    except InvalidRequest:
+        return False
+    held, last = {key.key for key in keys[:-1]}, keys[-1]
+    is_shortcut = (last.code == "KeyV" and held & {"Control", "Meta"}) or (last.code == "Insert" and "Shift" in held)
+    return bool(is_shortcut) or last.key == "Paste"
+
+
 def _key(name: str, text: str) -> Key:
     stripped = name if name == " " else name.strip()
     known = _ALIASES.get(stripped.lower(), stripped) if len(stripped) > 1 else stripped

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from .. import wire
+from ..actions.keys import is_paste
 from ..actions.progress import Progress
 from ..core.gate import Ticket
 from ..core.lifecycle import CommandEvent, CommandState
 from ..core.model import Command, Idempotency
-from ..errors import CommandTimedOut, LeaseLost, OutcomeUnknown, QueueWaitTimedOut
+from ..errors import CommandTimedOut, LeaseLost, OutcomeUnknown, PolicyDenied, QueueWaitTimedOut
 from .registry import LiveTab
 
 Request = wire.AnyAction | wire.Steps
@@ -74,6 +75,17 @@ def scopes_of(request: Request) -> set[str]:
     """What a credential needs for it."""
     actions = request.steps if isinstance(request, wire.Steps) else [request]
     return {"evaluate" if runs_script(action) else "browse" for action in actions}
+
+
+def refuse_paste(request: Request) -> None:
+    """Raise `PolicyDenied` for keys that paste: all sessions of one browser have one clipboard."""
+    actions = request.steps if isinstance(request, wire.Steps) else [request]
+    if any(isinstance(action, wire.Press) and is_paste(action.key) for action in actions):
+        raise PolicyDenied(
+            "Pasting would read what other sessions of this browser have copied.",
+            action="Use fill or type, or a pool with isolation browser.",
+            field="key",
+        )
 
 
 def runs_script(action: wire.AnyAction) -> bool:

@@ -7,9 +7,9 @@ to it. A context that no row knows (the broker died between making and recording
 browser is gone is recovered in another one while its deadline lives; one that was being opened or ended is settled.
 Browsers that are gone are reaped with their profiles, and so are those that were started but never written down.
 
-What was per connection is gone with the old one: interception, scripts added for new documents; the size of pages,
-which the broker had set, is set again. A page that was at work on a command when the broker died is replaced, because
-the command's outcome is unknown and the next one must not run on top of it.
+What was per connection is gone with the old one: interception, scripts added for new documents; the size of pages and
+where their downloads go, which the broker had set, is set again. A page that was at work on a command when the broker
+died is replaced, because the command's outcome is unknown and the next one must not run on top of it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ..store.base import Delete, Store
 from .admission import Admission
 from .checkpoints import Checkpoints
 from .events import EventBus
+from .files import Files
 from .leases import Leases, viewport_of
 from .marks import Marks
 from .patience import patiently
@@ -60,6 +61,7 @@ class Adoption:
         pooling: Pooling,
         recovery: Recovery,
         checkpoints: Checkpoints,
+        files: Files,
         marks: Marks,
         events: EventBus,
         clock: Callable[[], int],
@@ -74,6 +76,7 @@ class Adoption:
         self._pooling = pooling
         self._recovery = recovery
         self._checkpoints = checkpoints
+        self._files = files
         self._marks = marks
         self._events = events
         self._clock = clock
@@ -85,6 +88,7 @@ class Adoption:
         at_work = self._marks.left()
         found = await self._find_browsers()
         sessions = await self._open_sessions()
+        await self._files.sweep({row.id for row in sessions})
         for name, pool in self._pools.items():
             for slot in pool.start(found.get(name, [])):
                 await self._resume(slot, [row for row in sessions if row.browser_id == slot.row.id], at_work)
@@ -157,6 +161,7 @@ class Adoption:
             return []
         if row.state is LeaseState.ACTIVE:
             await self._checkpoints.load(row.id)
+            await self._files.load(row)
         tabs: list[tuple[Tab, TabPort | None]] = []
         for tab in await self._tabs_of(row):
             port: TabPort | None = None
@@ -182,6 +187,7 @@ class Adoption:
         claim = self._admissions[row.pool].adopt(row.id, row.agent_id, row.key, slot, len(tabs))
         live = self._leases.bind(row, browser, claim, [(_settled(tab), port) for tab, port in tabs])
         self._note_silence(live)
+        self._files.allow(row, browser, row.context_id)
         known = {tab.target_id for tab, _ in tabs}
         self._pause_again(live)
         for tab in list(live.tabs.values()):
@@ -212,6 +218,7 @@ class Adoption:
             await patiently(lambda: self._leases.settle_leftover(row, "deadline"))
             return
         await self._checkpoints.load(row.id)
+        await self._files.load(row)
         tabs = await self._tabs_of(row)
         claim = self._admissions[row.pool].adopt(row.id, row.agent_id, row.key, None, len(tabs))
         live = self._leases.bind(row, None, claim, [(_settled(tab), None) for tab in tabs])

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
@@ -14,7 +15,7 @@ import structlog
 from .. import config
 from ..actions.engine import perform as perform_on_page
 from ..browsers.pool import Listener, Pool
-from ..browsers.port import Launcher, Page, PageEnd, PageListener
+from ..browsers.port import BrowserPort, Launcher, Page, PageEnd, PageListener
 from ..browsers.slot import Slot
 from ..config import Config
 from ..core.breaker import BreakerState
@@ -30,6 +31,7 @@ from .checkpoints import Checkpoints
 from .commands import Commands
 from .credentials import Credentials
 from .events import EventBus
+from .files import Files
 from .idempotency import Keys
 from .ids import Ids
 from .leases import SERVER_STOPPED, Leases, Perform
@@ -76,6 +78,7 @@ class Broker:
         metrics: Metrics,
         credentials: Credentials,
         marks: Marks,
+        files_dir: Path,
         memory_bytes: int,
         clock: Callable[[], int] = wall_clock_ms,
         chance: Random | None = None,
@@ -88,9 +91,9 @@ class Broker:
         self.metrics = metrics
         self.credentials = credentials
         self._launcher = launcher
-        self._clock = clock
+        self.clock = self._clock = clock
         self._ids = Ids(clock, chance or SystemRandom(), node.epoch)
-        self._registry = Registry()
+        self.registry = self._registry = Registry()
         self._ledger = Ledger(store)
         # Work that goes on after its caller left; bounded by the callers that were admitted.
         self._background: set[asyncio.Task[None]] = set()
@@ -139,12 +142,22 @@ class Broker:
             clock=clock,
             spawn=self._spawn,
         )
+        self.files = Files(
+            root=files_dir,
+            config=config,
+            registry=self._registry,
+            access=access,
+            events=events,
+            clock=clock,
+            spawn=self._spawn,
+        )
         self.leases = Leases(
             config=config,
             store=store,
             admissions=self._admissions,
             registry=self._registry,
             checkpoints=self._checkpoints,
+            files=self.files,
             owners=self._owners,
             events=events,
             clock=clock,
@@ -156,6 +169,7 @@ class Broker:
             admissions=self._admissions,
             leases=self.leases,
             checkpoints=self._checkpoints,
+            files=self.files,
             owners=self._owners,
             ids=self._ids,
             clock=clock,
@@ -167,6 +181,7 @@ class Broker:
             registry=self._registry,
             leases=self.leases,
             checkpoints=self._checkpoints,
+            files=self.files,
             events=events,
             clock=clock,
         )
@@ -176,6 +191,7 @@ class Broker:
             registry=self._registry,
             leases=self.leases,
             checkpoints=self._checkpoints,
+            files=self.files,
             events=events,
             clock=clock,
             spawn=self._spawn,
@@ -259,6 +275,7 @@ class Broker:
             pooling=self._pooling,
             recovery=self._recovery,
             checkpoints=self._checkpoints,
+            files=self.files,
             marks=marks,
             events=events,
             clock=clock,
@@ -319,6 +336,10 @@ class Broker:
         """A controller's connection is closed: its queued and running commands end, and so do its tab locks."""
         self.commands.drop_controller(controller_id)
         self.tab_locks.drop_controller(controller_id)
+
+    def any_browser(self) -> BrowserPort | None:
+        """A browser that runs, to be asked what browsers here are."""
+        return next((slot.browser for slot in self._slots() if slot.browser is not None), None)
 
     @property
     def is_draining(self) -> bool:
@@ -399,7 +420,7 @@ class Broker:
         self.events.publish(event, browserId=row.id, pool=row.pool, **fields)
 
     def _listen_on(self, browser_id: str) -> PageListener:
-        return _Pages(browser_id, self.tabs, self._pooling)
+        return _Pages(browser_id, self.tabs, self._pooling, self._registry)
 
     def _browser_gone(self, row: Browser, reason: str) -> None:
         """Its contexts died with it: the sessions that were in it get another one."""
@@ -437,7 +458,8 @@ class Broker:
 class _Pages:
     """Tells one browser's news about pages to whom they concern."""
 
-    def __init__(self, browser_id: str, tabs: Tabs, pooling: Pooling) -> None:
+    def __init__(self, browser_id: str, tabs: Tabs, pooling: Pooling, registry: Registry) -> None:
+        self._registry = registry
         self._browser_id = browser_id
         self._tabs = tabs
         self._pooling = pooling
@@ -451,3 +473,6 @@ class _Pages:
 
     def page_moved(self, target_id: str, url: str, title: str) -> None:
         self._tabs.page_moved(target_id, url, title)
+
+    def answers_dialogs(self, target_id: str) -> bool:
+        return self._registry.answers_dialogs(target_id)

@@ -34,7 +34,7 @@ from ..errors import (
     from_wire,
 )
 from ..metrics import Metrics
-from .accepted import Accepted, Cancelled, Repeated, Request, encode_outcome, event_of, kind_of, scopes_of
+from .accepted import Accepted, Cancelled, Repeated, Request, encode_outcome, event_of, kind_of, refuse_paste, scopes_of
 from .access import Access, is_visible, page_of
 from .audit import Auditor
 from .caller import Caller
@@ -84,6 +84,7 @@ class Commands:
         perform: Perform,
     ) -> None:
         self._gate_config = config.gate
+        self._pools = config.pools
         self._node_id = node_id
         self._epoch = epoch
         self._registry = registry
@@ -123,6 +124,8 @@ class Commands:
         tab = self._access.usable_tab(caller, tab_id, request.session_id, request.fence)
         for scope in scopes_of(request):
             caller.require(scope)
+        if self._pools[tab.session.row.pool].isolation != "browser":
+            refuse_paste(request)
         if request.idempotency_key is not None:
             earlier = await self._keys.find(caller.agent_id, request.idempotency_key, tab_id, request)
             if earlier is not None:

@@ -101,6 +101,11 @@ class Credentials:
             credential = found
         return credential if hmac.compare_digest(credential.token_hash, hashed) else None
 
+    async def find(self, credential_id: str) -> Credential | None:
+        """The credential of that id, unless it was revoked."""
+        row = await self._store.get(Credential, credential_id)
+        return None if row is None or row.revoked_at else row
+
     def is_remembered(self, credential: Credential) -> bool:
         """Whether it was found valid a moment ago and not revoked since; costs no read."""
         known = self._remembered.get(credential.token_hash)

@@ -29,6 +29,7 @@ EVENT_TYPES: Final[Mapping[str, str]] = {
     "session.closed": "A session ended; reason says why: released, idle, stale, owner_dead, deadline, tab_lost, ...",
     "session.recovering": "The browser under a session died; it keeps its owner and gets another one.",
     "session.taken_over": "An admin gave a session to another agent; its fence grew.",
+    "session.download": "A download of a session ended; name, sizeBytes, state: completed, canceled; reason says why.",
     "session_expiring": "80 % of a session's life is over; expiresAt says when it ends.",
     "session_recovered": "A session whose browser died, or whose server was restarted, can be used again.",
     "session_lost": "A session could not be kept; reason: keeps_crashing, recovery_failed.",

@@ -6,6 +6,7 @@ any two steps leaves a row that says what exists, never something that no row kn
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
@@ -33,6 +34,7 @@ from ..store.base import Add, Applied, Delete, Op, Store, Update
 from .admission import Admission, Claim
 from .checkpoints import Checkpoints
 from .events import EventBus
+from .files import Files
 from .order import Rank, held
 from .owners import Owners
 from .patience import patiently
@@ -58,6 +60,7 @@ class Leases:
         admissions: Mapping[str, Admission],
         registry: Registry,
         checkpoints: Checkpoints,
+        files: Files,
         owners: Owners,
         events: EventBus,
         clock: Callable[[], int],
@@ -67,6 +70,7 @@ class Leases:
         self._admissions = admissions
         self._registry = registry
         self._checkpoints = checkpoints
+        self._files = files
         self._owners = owners
         self._events = events
         self._clock = clock
@@ -169,6 +173,7 @@ class Leases:
             event = LeaseEvent.ABANDON if row.state is LeaseState.RESERVED else LeaseEvent.DROP
             over = changed(row, state=advance(LEASE, row.state, event), ended_at=self._clock(), end_reason=reason)
             tabs = await self._store.select(Tab, {"session_id": row.id})
+            await self._files.discard(row.id)
             outcome = await self._store.apply(Update(over), *self.uncounting(row, tabs), *_deleting(tabs))
             assert isinstance(outcome, Applied), f"{row.id} has one writer, this node ({outcome})"
             return
@@ -229,6 +234,8 @@ class Leases:
 
     async def _record_over(self, over: Session, row: Session, tabs: list[Tab]) -> None:
         """The last write: the row, what it was counted in, and all that hung on it."""
+        # Before the row says that it is over: whoever finds it unfinished does this again.
+        await self._files.discard(row.id)
         forgetting = await self._checkpoints.forgetting(row.id)
         ops = (Update(over), *self.uncounting(row, tabs), *_deleting(tabs), *forgetting)
         with held(Rank.LEASE, row.id):
@@ -268,7 +275,7 @@ class Leases:
 
 def turn_away(live: LiveSession, refusal: Callable[[], TabherdError]) -> None:
     """Refuse everybody who waits for, runs on or is connected to a session that is no longer theirs."""
-    for connection in list(live.connections.values()):
+    for connection in (*live.connections.values(), *live.guests.values()):
         connection.detach(refusal())
     for tab in live.tabs.values():
         for waiter in tab.waiting.values():
@@ -276,6 +283,15 @@ def turn_away(live: LiveSession, refusal: Callable[[], TabherdError]) -> None:
                 waiter.set_exception(refusal())
         if tab.running is not None:
             tab.running.cancel()
+
+
+async def wait_detached(live: LiveSession) -> None:
+    """After `turn_away`: returns when nothing that its sockets had sent can begin in its pages any more."""
+    connections = (*live.connections.values(), *live.guests.values())
+    live.connections.clear()
+    live.guests.clear()
+    if connections:
+        await asyncio.gather(*(connection.wait_detached() for connection in connections))
 
 
 def viewport_of(row: Session) -> Viewport:

@@ -28,6 +28,7 @@ from ..errors import BrowserCrashed, InvalidRequest, LeaseLost, NavigationFailed
 from ..store.base import Add, Applied, Conflict, Delete, Insert, Op, Store, Update
 from .admission import Admission, Claim
 from .checkpoints import Checkpoints
+from .files import Files
 from .ids import Ids
 from .leases import Leases, Perform, viewport_of
 from .order import Rank, held
@@ -49,6 +50,7 @@ class Opening:
         admissions: Mapping[str, Admission],
         leases: Leases,
         checkpoints: Checkpoints,
+        files: Files,
         owners: Owners,
         ids: Ids,
         clock: Callable[[], int],
@@ -60,6 +62,7 @@ class Opening:
         self._admissions = admissions
         self._leases = leases
         self._checkpoints = checkpoints
+        self._files = files
         self._owners = owners
         self._ids = ids
         self._clock = clock
@@ -170,6 +173,7 @@ class Opening:
             if seat is None:
                 seat = await pool.take(claim.slot)
             live = LiveSession(reserved, browser, claim)
+            self._files.allow(reserved, browser, seat.context_id)
             page = {} if pooled is None else {"url": pooled.tab.url, "title": pooled.tab.title}
             page |= await self._prepare(live, browser, seat, request)
             session, tab = await self._record_bound(reserved, browser, seat, page)

@@ -21,7 +21,8 @@ from ..store.base import Add, Applied, Conflict, Delete, Op, Store, Update
 from .admission import Admission, Claim
 from .checkpoints import Checkpoints
 from .events import EventBus
-from .leases import Leases
+from .files import Files
+from .leases import Leases, wait_detached
 from .patience import patiently
 from .registry import LiveSession, LiveTab, Registry
 from .stock import PooledTab
@@ -43,6 +44,7 @@ class Pooling:
         registry: Registry,
         leases: Leases,
         checkpoints: Checkpoints,
+        files: Files,
         events: EventBus,
         clock: Callable[[], int],
     ) -> None:
@@ -51,6 +53,7 @@ class Pooling:
         self._registry = registry
         self._leases = leases
         self._checkpoints = checkpoints
+        self._files = files
         self._events = events
         self._clock = clock
 
@@ -67,6 +70,11 @@ class Pooling:
                 return await self._leases.end_held(live, "released")
             live.is_ending = True
             self._leases.unbind(live, "released")
+            await wait_detached(live)
+            if kept.is_tainted:
+                # A client that was cut off had begun something there.
+                return await patiently(lambda: self._leases.end_held(live, "released"))
+            self._files.forbid(live.row.id)
             try:
                 seat = await self._seat_to_keep(live, kept)
             except (BrowserGone, CdpFailure) as error:
@@ -115,6 +123,8 @@ class Pooling:
             generation = tab.generation + 1
             tab = changed(tab, target_id=seat.tab.target_id, generation=generation, url="about:blank", title="")
         others = [other.row for other in live.tabs.values() if other is not kept]
+        # Whoever takes the tab finds the page, not what its last holder kept beside it.
+        await self._files.discard(row.id)
         forgetting = await self._checkpoints.forgetting(row.id)
         counters = pooled_counters(row.pool, row.key, admission.caps)
         ops: tuple[Op, ...] = (

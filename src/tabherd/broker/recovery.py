@@ -31,6 +31,7 @@ from ..store.base import Applied, Store, Update
 from .admission import Admission
 from .checkpoints import Checkpoints
 from .events import EventBus
+from .files import Files
 from .leases import Leases, Perform, viewport_of
 from .patience import patiently
 from .registry import LiveSession, LiveTab, Registry
@@ -61,6 +62,7 @@ class Recovery:
         registry: Registry,
         leases: Leases,
         checkpoints: Checkpoints,
+        files: Files,
         events: EventBus,
         clock: Callable[[], int],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
@@ -71,6 +73,7 @@ class Recovery:
         self._registry = registry
         self._leases = leases
         self._checkpoints = checkpoints
+        self._files = files
         self._events = events
         self._clock = clock
         self._spawn = spawn
@@ -122,6 +125,7 @@ class Recovery:
         """Begin, or begin again, to recover a session that has no browser."""
         for tab in live.tabs.values():
             self._go_down(tab)
+        self._files.browser_gone(live.row.id)
         self._spawn(self.recover(live, reason))
 
     # --- One page -------------------------------------------------------------------------------------------
@@ -289,6 +293,7 @@ class Recovery:
         try:
             seat = await slot.take()
             context_id, made = seat.context_id, [seat.tab]
+            self._files.allow(live.row, browser, context_id)
             await self._checkpoints.restore(live, browser, context_id)
             pages = await self._reopen(live, browser, context_id, made)
         except (BrowserGone, CdpFailure, TabGone) as error:

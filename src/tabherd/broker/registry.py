@@ -7,7 +7,7 @@ tab here may rely on a lease row behind it. The hot path, one command, reads onl
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
@@ -32,6 +32,10 @@ class Connection(Protocol):
 
     def detach(self, error: TabherdError) -> None:
         """The session is no longer this connection's: nothing that it sends may reach a page from now on."""
+        ...
+
+    async def wait_detached(self) -> None:
+        """Returns when nothing that it had sent before can begin in a page any more."""
         ...
 
 
@@ -111,6 +115,8 @@ class LiveSession:
         # Open sockets, by their own id, and when the last one closed.
         self.connections: dict[str, Connection] = {}
         self.last_connection_closed_at: int | None = None
+        # Sockets of others than its owner: they are turned away like those, but say nothing about the owner's life.
+        self.guests: dict[str, Connection] = {}
         # Commands that were cancelled by others than the owner since its last heartbeat.
         self.cancelled: deque[str] = deque(maxlen=CANCELLED_MAX)
         # Whether the owner was told that the deadline is near.
@@ -162,6 +168,8 @@ class Registry:
         self.changed = asyncio.Event()
         # The sessions of which that is true, in the order in which it became so.
         self._changed: dict[LiveSession, None] = {}
+        # Pages whose dialogs somebody answers over CDP, by target id, with how many do.
+        self._dialogs: Counter[str] = Counter()
         # Set while no command waits or runs.
         self.idle = asyncio.Event()
         self.idle.set()
@@ -243,6 +251,19 @@ class Registry:
     def ended(self, tab_id: str) -> Ended | None:
         """What became of a tab that was here."""
         return self._ended.get(tab_id)
+
+    def answers_dialogs(self, target_id: str) -> bool:
+        """Whether somebody who is connected over CDP answers the dialogs of that page."""
+        return target_id in self._dialogs
+
+    def take_dialogs(self, target_id: str) -> None:
+        self._dialogs[target_id] += 1
+
+    def leave_dialogs(self, target_id: str) -> None:
+        """One fewer. Chromium itself dismisses what the last one left open."""
+        self._dialogs[target_id] -= 1
+        if not self._dialogs[target_id]:
+            del self._dialogs[target_id]
 
     def count_ticket(self, controller_id: str, delta: int) -> None:
         left = self.tickets.get(controller_id, 0) + delta

@@ -24,7 +24,7 @@ from .caller import Caller
 from .checkpoints import Checkpoints
 from .events import EventBus
 from .ids import Ids
-from .leases import DECIDE_AGAIN_MAX, Leases, turn_away
+from .leases import DECIDE_AGAIN_MAX, Leases, turn_away, wait_detached
 from .opening import Opening, origins_of, put_state
 from .patience import patiently, to_the_end
 from .pooling import Pooling
@@ -90,6 +90,10 @@ class Sessions:
 
     async def open(self, caller: Caller, request: wire.OpenSession) -> wire.SessionView:
         """Lease a session with one blank tab. Whoever leaves before the answer leaves nothing behind."""
+        return self._view((await self.lease(caller, request)).row)
+
+    async def lease(self, caller: Caller, request: wire.OpenSession) -> LiveSession:
+        """The same, for a socket that is about to use it."""
         caller.require("browse")
         agent_id = self._agent_for(caller, request.agent_id)
         pool = self._pool(request.pool)
@@ -108,7 +112,7 @@ class Sessions:
         self._metrics.acquire_seconds.observe((self._clock() - began) / 1000)
         self._events.publish("session.opened", sessionId=live.row.id, agentId=agent_id, pool=pool.name)
         self._note(caller, "open", live.row.id)
-        return self._view(live.row)
+        return live
 
     async def get(self, caller: Caller, session_id: str) -> wire.SessionView:
         """One session, also after it ended. Reading it counts as activity."""
@@ -200,12 +204,12 @@ class Sessions:
             admission.change_agent(live.claim, agent_id)
             self._leases.change_evidence(live)
             turn_away(live, lambda: LeaseLost("The session was given to somebody else.", sessionId=session_id))
+            await wait_detached(live)
             self._tab_locks.drop_all(live, "taken_over")
             for tab in live.tabs.values():
                 if tab.is_tainted:
                     # What its old holder left in the page must not act under the new one's name.
                     self._recovery.quarantine(tab)
-            live.connections.clear()
             live.last_connection_closed_at = None
         self._events.publish(
             "session.taken_over",
@@ -262,6 +266,21 @@ class Sessions:
             return None
         await self.connect(live, connection_id, connection)
         return live
+
+    async def find(self, caller: Caller, session_id: str, fence: int | None) -> LiveSession:
+        """A session that the caller may drive: its own, or one that is shared. Under that fence, if it names one."""
+        row = await self._access.seen(caller, session_id)
+        live = self._registry.session(session_id)
+        if live is None:
+            raise LeaseLost("The session has ended.", sessionId=session_id, reason=row.end_reason)
+        self.check(live, fence)
+        return live
+
+    def check(self, live: LiveSession, fence: int | None) -> None:
+        """Raise `LeaseLost` unless the session is held under that fence, and is to stay so."""
+        if not self._registry.is_bound(live) or live.is_ending or live.is_changing_hands:
+            raise LeaseLost("The session has ended or changes hands.", sessionId=live.row.id)
+        lease.check_fence(live.row, fence, self._clock())
 
     async def connect(self, live: LiveSession, connection_id: str, connection: Connection) -> None:
         """An open socket is evidence that somebody is there; from now on the session lives and dies by its sockets."""

@@ -32,7 +32,7 @@ from ..errors import (
     TabNotFound,
 )
 from ..store.base import Add, Applied, Delete, Insert, Require, Store, Update
-from .access import Access, is_visible
+from .access import Access, is_visible, page_of
 from .admission import Admission
 from .audit import Auditor
 from .caller import Caller
@@ -107,6 +107,18 @@ class Tabs:
 
     def get(self, caller: Caller, tab_id: str) -> wire.TabView:
         return tab_view(self._access.tab(caller, tab_id), self._clock())
+
+    def find(self, caller: Caller, tab_id: str) -> LiveTab:
+        """The tab itself, for a socket that is about to drive it."""
+        return self._access.tab(caller, tab_id)
+
+    async def activate(self, caller: Caller, tab_id: str) -> None:
+        """Bring it to the front of its window. Nobody who holds it is disturbed by that."""
+        tab = self._access.usable_tab(caller, tab_id, None, None)
+        try:
+            await page_of(tab).call("Page.bringToFront")
+        except (BrowserGone, CdpFailure, TabGone) as error:
+            raise BrowserCrashed(f"The page is gone: {error}", tabId=tab_id) from error
 
     # --- Opening and closing --------------------------------------------------------------------------------
 
@@ -244,7 +256,9 @@ class Tabs:
                     if page.target_id in self._arriving:
                         self._arriving[page.target_id] = page
                     opener_id = opener.row.id if opener is not None else ""
-                    tab = await self._take_in(live, browser, port, "popup", page, opener_id)
+                    # One that no page opened was made by a client that is connected over CDP.
+                    provenance = "popup" if page.opener_id else "created"
+                    tab = await self._take_in(live, browser, port, provenance, page, opener_id)
             except (BrowserGone, CdpFailure, TabGone, TabherdError) as error:
                 log.info("a popup could not be taken in", sessionId=live.row.id, error=str(error))
         if tab is None:

@@ -20,14 +20,15 @@ import structlog
 from ..core.model import Browser
 from . import debug_port, process, profile
 from .cdp import CdpConnection
-from .driver import forbid_downloads
-from .port import BrowserGone, CdpFailure
+from .downloads import forbid_downloads
+from .port import BrowserGone, CdpFailure, Proxy
 
 log = structlog.get_logger(__name__)
 
 # How long a browser may take to answer before it is given up.
 ADOPT_LIMIT_S: Final = 2.0
 _OWNER_FLAG: Final = "--tabherd-owner="
+_PROXY_FLAG: Final = "--tabherd-proxy="
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -42,9 +43,20 @@ def marker(node_id: str, browser_id: str) -> str:
     return f"{_OWNER_FLAG}{node_id}:{browser_id}"
 
 
-async def find(row: Browser, *, is_shared: bool) -> Found | None:
-    """The browser that this row describes, if it runs, is ours and answers."""
-    if row.pid <= 0 or marker(row.node_id, row.id) not in process.command_line(row.pid):
+def network_marker(proxy: Proxy) -> str:
+    """The same about the proxy that it was started with."""
+    return f"{_PROXY_FLAG}{proxy.server}"
+
+
+async def find(row: Browser, *, is_shared: bool, proxy: Proxy | None = None) -> Found | None:
+    """The browser that this row describes, if it runs, is ours, keeps to its pool's network policy and answers."""
+    words = process.command_line(row.pid) if row.pid > 0 else ()
+    if marker(row.node_id, row.id) not in words:
+        return None
+    wanted = [] if proxy is None else [network_marker(proxy)]
+    if [word for word in words if word.startswith(_PROXY_FLAG)] != wanted:
+        # What a browser was told about the network when it was started cannot be changed.
+        log.info("a browser of an earlier life has another network policy than its pool", browser=row.id)
         return None
     try:
         group = process.StrangerGroup(row.pid, row.pid_started)

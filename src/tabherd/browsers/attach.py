@@ -17,7 +17,7 @@ from ..core.model import Browser, changed
 from .cdp import CdpConnection
 from .driver import ChromiumTab, DrivenBrowser
 from .endpoint import NotCdp, Version, ask_version
-from .port import BrowserGone, CdpFailure, LaunchFailed
+from .port import BrowserGone, CdpFailure, LaunchFailed, Proxy
 
 log = structlog.get_logger(__name__)
 
@@ -25,13 +25,19 @@ log = structlog.get_logger(__name__)
 RETURN_LIMIT_S: Final = 2.0
 # How long tidying up may take at the end.
 LEAVE_LIMIT_S: Final = 2.0
+# Calls between browsers go straight to the other one, around any proxy, unless this is said when the browser starts:
+# the first to the full build, the second to the light one. Each of them ignores the other's.
+WEBRTC_FLAGS: Final = (
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
 
 
 class AttachedBrowser(DrivenBrowser):
     """One live browser that is not ours."""
 
-    def __init__(self, row: Browser, connection: CdpConnection) -> None:
-        super().__init__(row, connection)
+    def __init__(self, row: Browser, connection: CdpConnection, proxy: Proxy | None = None) -> None:
+        super().__init__(row, connection, proxy=proxy)
         # The contexts that were made or taken over here.
         self._contexts: set[str] = set()
         # Of those the ones that were taken over, by the page they came with.
@@ -86,11 +92,11 @@ class AttachedBrowser(DrivenBrowser):
         await self._connection.close()
 
 
-async def attach(row: Browser, endpoint: str, limit_ms: int) -> AttachedBrowser:
+async def attach(row: Browser, endpoint: str, limit_ms: int, proxy: Proxy | None = None) -> AttachedBrowser:
     """Connect to the browser at that address, or raise `LaunchFailed`."""
     try:
         async with asyncio.timeout(limit_ms / 1000):
-            return await _connect(row, await _resolve(endpoint))
+            return await _connect(row, await _resolve(endpoint), proxy)
     except (TimeoutError, OSError, NotCdp, BrowserGone, CdpFailure) as error:
         raise LaunchFailed(
             f"No browser can be reached at {endpoint}: {str(error) or 'it does not answer'}. Start it with "
@@ -98,15 +104,20 @@ async def attach(row: Browser, endpoint: str, limit_ms: int) -> AttachedBrowser:
         ) from error
 
 
-async def reattach(row: Browser, endpoint: str) -> AttachedBrowser | None:
+async def reattach(row: Browser, endpoint: str, proxy: Proxy | None = None) -> AttachedBrowser | None:
     """The browser that an earlier life of this node was attached to, if it still is the one at that address."""
+    if proxy is not None and row.started_at < proxy.since_ms:
+        log.info(
+            "what was made in an attached browser before its pool had this network policy is given up", browser=row.id
+        )
+        return None
     connection: AttachedBrowser | None = None
     try:
         async with asyncio.timeout(RETURN_LIMIT_S):
             version = await _resolve(endpoint)
             if row.endpoint == version.endpoint:
-                connection = await _connect(row, version)
-    except (TimeoutError, OSError, NotCdp, BrowserGone, CdpFailure) as error:
+                connection = await _connect(row, version, proxy)
+    except (TimeoutError, OSError, NotCdp, BrowserGone, CdpFailure, LaunchFailed) as error:
         log.info("an attached browser does not answer any more", browser=row.id, error=str(error))
     return connection
 
@@ -120,11 +131,22 @@ async def _resolve(endpoint: str) -> Version:
     return await ask_version(address.hostname, address.port or 80)
 
 
-async def _connect(row: Browser, version: Version) -> AttachedBrowser:
+async def _connect(row: Browser, version: Version, proxy: Proxy | None) -> AttachedBrowser:
     connection = await CdpConnection.connect(version.endpoint)
     try:
         product = (await connection.call("Browser.getVersion"))["product"]
+        if proxy is not None:
+            _check_calls(version, (await connection.call("SystemInfo.getInfo"))["commandLine"])
     except BaseException:
         await connection.close()
         raise
-    return AttachedBrowser(changed(row, endpoint=version.endpoint, product=product), connection)
+    return AttachedBrowser(changed(row, endpoint=version.endpoint, product=product), connection, proxy)
+
+
+def _check_calls(version: Version, command_line: str) -> None:
+    """A browser whose pages can call others around the proxy does not keep to a network policy."""
+    if missing := [flag for flag in WEBRTC_FLAGS if flag not in command_line.split()]:
+        raise LaunchFailed(
+            f"The browser at {version.endpoint} can reach the network around its pool's policy. "
+            f"Start it with {' '.join(missing)}, or remove the policy."
+        )

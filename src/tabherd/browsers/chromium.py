@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -25,10 +26,11 @@ from ..core.model import Browser, changed
 from ..errors import NoBrowser
 from . import adopt, attach, debug_port, process, profile
 from .cdp import CdpConnection
-from .driver import DrivenBrowser, forbid_downloads
+from .downloads import forbid_downloads
+from .driver import DrivenBrowser
 from .endpoint import NotCdp, Version, ask_version
 from .find import FoundBrowser, find_browser
-from .port import BrowserGone, CdpFailure, LaunchFailed
+from .port import BrowserGone, CdpFailure, LaunchFailed, Proxy
 from .usage import UsageMeter
 
 log = structlog.get_logger(__name__)
@@ -43,7 +45,7 @@ FLAGS: Final = (
     "--disable-domain-reliability",
     "--disable-sync",
     "--disable-quic",
-    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    *attach.WEBRTC_FLAGS,
     "--no-pings",
     # No screen, speaker, keyring or crash reports here. The full build starts its crash collector all the same: its
     # renderers do not work without one.
@@ -81,9 +83,15 @@ class ChromiumBrowser(DrivenBrowser):
     """One live Chromium that we started, in this life or an earlier one."""
 
     def __init__(
-        self, row: Browser, connection: CdpConnection, group: process.Group, *, has_kept_profile: bool = False
+        self,
+        row: Browser,
+        connection: CdpConnection,
+        group: process.Group,
+        *,
+        has_kept_profile: bool = False,
+        proxy: Proxy | None = None,
     ) -> None:
-        super().__init__(row, connection, UsageMeter(group.pid))
+        super().__init__(row, connection, UsageMeter(group.pid), proxy)
         self._group = group
         # Its profile outlives it, so it gets the time to write down what it knows.
         self._has_kept_profile = has_kept_profile
@@ -113,18 +121,27 @@ class ChromiumBrowser(DrivenBrowser):
 class ChromiumLauncher:
     """Starts the browsers of this node's pools, and ends those that an earlier life of the node left behind."""
 
-    def __init__(self, profiles_dir: Path, pools: Mapping[str, Pool], find: Find = find_browser) -> None:
+    def __init__(
+        self,
+        profiles_dir: Path,
+        pools: Mapping[str, Pool],
+        find: Find = find_browser,
+        *,
+        proxies: Mapping[str, Proxy] = MappingProxyType({}),
+    ) -> None:
         # Holds one directory per browser. Should be on a disk, not in a small tmpfs.
         self._profiles_dir = profiles_dir
         self._pools = pools
         self._find = find
+        # Of the pools that have a network policy.
+        self._proxies = proxies
         # By what was asked for: looking anew runs every candidate, and a replacement must not wait for that.
         self._found: dict[tuple[str, bool], FoundBrowser] = {}
 
     async def launch(self, row: Browser) -> ChromiumBrowser | attach.AttachedBrowser:
         pool = self._pools[row.pool]
         if pool.source == "attach":
-            return await attach.attach(row, pool.endpoint, pool.start_limit_ms)
+            return await attach.attach(row, pool.endpoint, pool.start_limit_ms, self._proxies.get(row.pool))
         wanted = (pool.browser, pool.headless)
         # Forgotten until it has started once more: one that was moved or broke is looked for again.
         found = self._found.pop(wanted, None)
@@ -153,12 +170,13 @@ class ChromiumLauncher:
             return None
         if pool.source == "attach":
             # One with a pid was launched when the pool still had another source.
-            return None if row.pid else await attach.reattach(row, pool.endpoint)
-        found = await adopt.find(row, is_shared=pool.isolation == "shared")
+            return None if row.pid else await attach.reattach(row, pool.endpoint, self._proxies.get(row.pool))
+        proxy = self._proxies.get(row.pool)
+        found = await adopt.find(row, is_shared=pool.isolation == "shared", proxy=proxy)
         if found is None:
             return None
         debug_port.claim(row.port)
-        return ChromiumBrowser(row, found.connection, found.group, has_kept_profile=bool(pool.profile_dir))
+        return ChromiumBrowser(row, found.connection, found.group, has_kept_profile=bool(pool.profile_dir), proxy=proxy)
 
     async def reap_strays(self, node_id: str, known: Collection[str]) -> int:
         return await adopt.reap_strays(self._profiles_dir, node_id, known)
@@ -179,6 +197,7 @@ class ChromiumLauncher:
     ) -> ChromiumBrowser:
         # For what is thrown away, which with a kept profile is only the log.
         directory = profile.place(self._profiles_dir, row.id)
+        proxy = self._proxies.get(row.pool)
         data_dir = profile.kept(pool.profile_dir) if pool.profile_dir else directory
         child: process.ChildGroup | None = None
         connection: CdpConnection | None = None
@@ -189,7 +208,7 @@ class ChromiumLauncher:
             if pool.profile_dir:
                 await asyncio.to_thread(_open_kept, data_dir)
             child = process.ChildGroup(
-                _command(row, pool, found, port, data_dir),
+                _command(row, pool, found, port, data_dir, proxy),
                 log_path=directory / profile.LOG_NAME,
                 environ=_environ(directory),
             )
@@ -211,6 +230,7 @@ class ChromiumLauncher:
                 connection,
                 child,
                 has_kept_profile=bool(pool.profile_dir),
+                proxy=proxy,
             )
         except BaseException as error:
             reason = _failure(error, found, pool, directory)
@@ -250,7 +270,9 @@ def _started(pids: list[int]) -> dict[int, int]:
     return {pid: process.start_time(pid) for pid in pids}
 
 
-def _command(row: Browser, pool: Pool, found: FoundBrowser, port: int, data_dir: Path) -> list[str]:
+def _command(
+    row: Browser, pool: Pool, found: FoundBrowser, port: int, data_dir: Path, proxy: Proxy | None
+) -> list[str]:
     command = [str(found.path), *FLAGS]
     if os.geteuid() == 0:
         # Chromium refuses to run as root with its sandbox.
@@ -265,11 +287,25 @@ def _command(row: Browser, pool: Pool, found: FoundBrowser, port: int, data_dir:
     return [
         *command,
         *pool.flags,
+        *([] if proxy is None else _network_flags(proxy)),
         # Empty: a pool's flags must not open the debug ports to pages.
         "--explicitly-allowed-ports=",
         f"--remote-debugging-port={port}",
         f"{_DATA_DIR_FLAG}{data_dir}",
         adopt.marker(row.node_id, row.id),
+    ]
+
+
+def _network_flags(proxy: Proxy) -> list[str]:
+    """For the browser as a whole, so that what belongs to no context of ours keeps to the policy as well."""
+    return [
+        f"--proxy-server=http://{proxy.server}",
+        "--proxy-bypass-list=<-loopback>",
+        # The proxy asks where names lead. A browser that asks too, to be faster, would tell strangers what a page wants
+        # to tell them, and could connect by itself.
+        f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {debug_port.LOOPBACK}",
+        *attach.WEBRTC_FLAGS,
+        adopt.network_marker(proxy),
     ]
 
 

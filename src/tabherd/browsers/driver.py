@@ -5,13 +5,14 @@ Invariants:
 - `close_tab` returns only when no script of the page runs any more, however the page behaves.
 - Attaching is bounded: a page that is spinning or crashed holds nobody up.
 
-What becomes of pages is followed in `pages.py`; what sessions keep across a crash is read and written in `storage.py`.
+What becomes of pages is followed in `pages.py`, of downloads in `downloads.py`; what sessions keep across a crash is
+read and written in `storage.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -19,9 +20,10 @@ import structlog
 
 from ..core.model import Browser
 from .cdp import CdpConnection, CdpSession
+from .downloads import Downloads, forbid_downloads
 from .frames import FrameSessions
 from .pages import BLANK, PageWatch, in_context, own_profile, page_of
-from .port import CdpFailure, Origins, Page, PageListener, TabGone, Usage, Viewport
+from .port import CdpFailure, DownloadListener, Origins, Page, PageListener, Proxy, TabGone, Usage, Viewport
 from .storage import (
     is_large,
     is_web,
@@ -58,10 +60,18 @@ _GONE_MESSAGES: Final = ("No target", "No session", "Failed to find context")
 class ChromiumTab(CdpSession):
     """One page, through our own attached session."""
 
-    __slots__ = ("_frames", "cdp_session_id", "target_id")
+    __slots__ = ("_answers_dialogs", "_frames", "cdp_session_id", "target_id")
 
-    def __init__(self, connection: CdpConnection, session_id: str, target_id: str) -> None:
+    def __init__(
+        self,
+        connection: CdpConnection,
+        session_id: str,
+        target_id: str,
+        answers_dialogs: Callable[[str], bool] = lambda target_id: False,
+    ) -> None:
         super().__init__(connection, session_id)
+        # Whether somebody else answers the dialogs of that page.
+        self._answers_dialogs = answers_dialogs
         self.cdp_session_id = session_id
         self.target_id = target_id
         self._frames = FrameSessions(self)
@@ -89,6 +99,8 @@ class ChromiumTab(CdpSession):
         await self.call("Emulation.setDeviceMetricsOverride", {**size, "mobile": False})
 
     def _answer_dialog(self, dialog: Mapping[str, Any]) -> None:
+        if self._answers_dialogs(self.target_id):
+            return
         # An open dialog blocks the page and every command on it, and nobody is looking: dismiss it, as a person who
         # wants none of it would, but let a page that asks "leave?" be left.
         self.post("Page.handleJavaScriptDialog", {"accept": dialog.get("type") == "beforeunload"})
@@ -97,8 +109,12 @@ class ChromiumTab(CdpSession):
 class DrivenBrowser:
     """One live browser at the other end of a control socket."""
 
-    def __init__(self, row: Browser, connection: CdpConnection, meter: UsageMeter | None = None) -> None:
+    def __init__(
+        self, row: Browser, connection: CdpConnection, meter: UsageMeter | None = None, proxy: Proxy | None = None
+    ) -> None:
         self.row = row
+        # What each new context is told about the network.
+        self.proxy: Mapping[str, str] = {} if proxy is None else proxy.context_params
         self._connection = connection
         # Absent where the processes are not ours to look at.
         self._meter = meter
@@ -106,10 +122,11 @@ class DrivenBrowser:
         self._tabs: dict[str, ChromiumTab] = {}
         self._targets: dict[str, str] = {}
         self._watch = PageWatch(connection)
+        self._downloads = Downloads(connection, self._watch.context_of)
         connection.listen(None, "Target.detachedFromTarget", self._forget_tab)
 
     async def new_context(self) -> str:
-        made = await self._connection.call("Target.createBrowserContext", {"disposeOnDetach": False})
+        made = await self._connection.call("Target.createBrowserContext", {"disposeOnDetach": False, **self.proxy})
         context_id: str = made["browserContextId"]
         await forbid_downloads(self._connection, context_id)
         return context_id
@@ -225,7 +242,17 @@ class DrivenBrowser:
             self._connection.post("Target.closeTarget", {"targetId": target_id})
             await self.close_tab(target_id)
 
+    def allow_downloads(self, context_id: str, directory: str, listener: DownloadListener) -> None:
+        self._downloads.allow(context_id, directory, listener)
+
+    def forbid_downloads(self, context_id: str) -> None:
+        self._downloads.forbid(context_id)
+
+    def cancel_download(self, guid: str) -> None:
+        self._downloads.cancel(guid)
+
     async def dispose_context(self, context_id: str) -> None:
+        self._downloads.forget(context_id)
         await self._end("Target.disposeBrowserContext", {"browserContextId": context_id})
 
     async def context_ids(self) -> list[str]:
@@ -268,7 +295,7 @@ class DrivenBrowser:
 
     async def _attach(self, target_id: str) -> ChromiumTab:
         attached = await self._connection.call("Target.attachToTarget", {"targetId": target_id, "flatten": True})
-        tab = ChromiumTab(self._connection, attached["sessionId"], target_id)
+        tab = ChromiumTab(self._connection, attached["sessionId"], target_id, self._watch.answers_dialogs)
         self._tabs[target_id] = tab
         self._targets[tab.session_id] = target_id
         tab.listen("Page.loadEventFired", lambda _: self._watch.look_again(target_id))
@@ -340,14 +367,6 @@ class DrivenBrowser:
                 raise
             return False
         return True
-
-
-async def forbid_downloads(connection: CdpConnection, context_id: str) -> None:
-    """A page must not write files on this machine; the full build would, into the user's download directory.
-
-    Empty: the browser's own profile. It holds while this connection lives, so whoever takes over says it again.
-    """
-    await connection.call("Browser.setDownloadBehavior", {"behavior": "deny", **in_context(context_id)})
 
 
 def _is_gone(failure: CdpFailure) -> bool:

@@ -1,4 +1,4 @@
-"""Asks a browser's debug port for the address of its control socket."""
+"""Asks a browser's debug port for what it says over HTTP, the address of its control socket above all."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 
 # How long a browser may take to answer one HTTP request once its port is open.
-VERSION_LIMIT_S: Final = 5.0
-VERSION_MAX_BYTES: Final = 64 << 10
+PAGE_LIMIT_S: Final = 5.0
+# The protocol of today is a megabyte and a half long.
+PAGE_MAX_BYTES: Final = 16 << 20
 _CONTENT_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ ]*(\d+)")
 
 
@@ -27,16 +28,23 @@ class NotCdp(Exception):
 
 async def ask_version(host: str, port: int) -> Version:
     """What the browser at that address says of itself. Raises `NotCdp`, OSError or TimeoutError."""
-    async with asyncio.timeout(VERSION_LIMIT_S):
-        reader, writer = await asyncio.open_connection(host, port, limit=VERSION_MAX_BYTES)
+    try:
+        return msgspec.json.decode(await read_page(host, port, "/json/version"), type=Version)
+    except msgspec.MsgspecError as error:
+        raise NotCdp(f"/json/version was answered with something else: {error}") from error
+
+
+async def read_page(host: str, port: int, path: str) -> bytes:
+    """One page of the browser's debug port. Raises `NotCdp`, OSError or TimeoutError."""
+    async with asyncio.timeout(PAGE_LIMIT_S):
+        reader, writer = await asyncio.open_connection(host, port)
         name = f"[{host}]" if ":" in host else host
         try:
-            writer.write(f"GET /json/version HTTP/1.1\r\nHost: {name}:{port}\r\n\r\n".encode())
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: {name}:{port}\r\n\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
             length = _CONTENT_LENGTH.search(head)
-            body = await reader.readexactly(min(int(length[1]), VERSION_MAX_BYTES)) if length else b""
-            return msgspec.json.decode(body, type=Version)
-        except (EOFError, asyncio.LimitOverrunError, msgspec.MsgspecError) as error:
-            raise NotCdp(f"/json/version was answered with something else: {error}") from error
+            return await reader.readexactly(min(int(length[1]), PAGE_MAX_BYTES)) if length else b""
+        except (EOFError, asyncio.LimitOverrunError) as error:
+            raise NotCdp(f"{path} was answered with something else: {error}") from error
         finally:
             writer.close()

@@ -130,6 +130,11 @@ class PageWatch:
                 del self._making[context_id]
                 self._tell_unclaimed(context_id)
 
+    def context_of(self, target_id: str) -> str | None:
+        """The context of a page that is followed; None when there is no such page."""
+        page = self._pages.get(target_id) or self._unclaimed.get(target_id)
+        return None if page is None else page.context_id
+
     def look_again(self, target_id: str) -> None:
         """The page has loaded, so it has its title now."""
         if target_id not in self._pages:
@@ -142,6 +147,10 @@ class PageWatch:
         """The page's renderer died. Chromium says so to whoever is attached first, and to everybody a little later."""
         if target_id not in self._closing:
             self._ended(target_id, PageEnd.CRASHED)
+
+    def answers_dialogs(self, target_id: str) -> bool:
+        """Whether somebody else answers the dialogs of that page."""
+        return self._listener is not None and self._listener.answers_dialogs(target_id)
 
     def closing(self, target_id: str) -> None:
         """The page is being closed, if need be by ending its renderer: that is no crash. Its end is told as ever."""

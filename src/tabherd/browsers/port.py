@@ -137,11 +137,31 @@ class PageListener(Protocol):
         """A page is no more; told once. Not told of pages that died with their browser, unless it quits of itself."""
         ...
 
+    def answers_dialogs(self, target_id: str) -> bool:
+        """Whether somebody else answers the dialogs of that page: then they are left open."""
+        ...
+
     def page_moved(self, target_id: str, url: str, title: str) -> None:
         """A page has another address or title than before.
 
         A title that a script changes later is told with the next move. An address may be cut (`pages.URL_MAX_BYTES`).
         """
+        ...
+
+
+class DownloadListener(Protocol):
+    """Whom a browser tells about the downloads of one session. Called from the event loop, must not block or raise."""
+
+    def download_began(self, guid: str, url: str, suggested_name: str) -> None:
+        """A page wants to save a file, which becomes `guid` in the session's directory. Told first, and once."""
+        ...
+
+    def download_moved(self, guid: str, received_bytes: int, total_bytes: int) -> None:
+        """It goes on; a total of 0 is one that nobody knows yet."""
+        ...
+
+    def download_ended(self, guid: str, size_bytes: int, *, is_complete: bool) -> None:
+        """It is over: the file is there as a whole, or not at all. Not told of those that died with their browser."""
         ...
 
 
@@ -158,11 +178,28 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 0
 
 
+class Proxy(msgspec.Struct, frozen=True, kw_only=True):
+    """The proxy on this machine through which the pages of a pool reach the network, and without which they do not."""
+
+    # host:port.
+    server: str
+    # Since when the pool has it: contexts that are older do not use it.
+    since_ms: int = 0
+
+    @property
+    def context_params(self) -> Mapping[str, str]:
+        """What `Target.createBrowserContext` is told. By itself Chromium would go around a proxy to this machine."""
+        return {"proxyServer": f"http://{self.server}", "proxyBypassList": "<-loopback>"}
+
+
 class BrowserPort(Protocol):
     """One live browser."""
 
     # How it is written down; the supervisor owns the state in it.
     row: Browser
+    # What each `Target.createBrowserContext` in it must be told about the network, so that the pool's policy binds the
+    # context too; empty when the pool has none. Whoever makes contexts for others puts these over what they ask for.
+    proxy: Mapping[str, str]
 
     async def new_context(self) -> str:
         """A fresh isolated context that outlives this connection."""
@@ -210,6 +247,21 @@ class BrowserPort(Protocol):
 
     async def put_local_storage(self, context_id: str, origins: Origins) -> None:
         """Write these into the context, without any request leaving the browser."""
+        ...
+
+    def allow_downloads(self, context_id: str, directory: str, listener: DownloadListener) -> None:
+        """From now on, and before anything that is called later, pages of the context save files there.
+
+        Each is written as `GUID.crdownload` and becomes `GUID` when it is whole. The directory is made when needed.
+        """
+        ...
+
+    def forbid_downloads(self, context_id: str) -> None:
+        """From now on pages of the context save nothing; what has begun is cancelled by whoever allowed it."""
+        ...
+
+    def cancel_download(self, guid: str) -> None:
+        """End a download that goes on; its end is told as ever."""
         ...
 
     async def dispose_context(self, context_id: str) -> None:

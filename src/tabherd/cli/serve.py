@@ -151,7 +151,7 @@ def welcome(record: ServerRecord, state: Path) -> str:
         (
             f"tabherd runs at {record.url} (pid {record.pid}); stop it with 'make down' or '{command} down'.",
             f"  dashboard  {record.url}/",
-            f"  CDP        {record.url}{query}   (for Playwright and Puppeteer; not served yet, planned for 0.2)",
+            f"  CDP        {record.url}{query}   (for Playwright's connect_over_cdp)",
             f"  state      {state}",
             "Try it:",
             f"  TAB=$({command} session new --agent me --quiet)",

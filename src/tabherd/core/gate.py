@@ -99,6 +99,7 @@ class Gate:
         "_quarantine",
         "_running",
         "_waiting",
+        "_watchers",
         "is_held",
     )
 
@@ -115,6 +116,8 @@ class Gate:
         self._hold_times = HoldTimes(HOLD_GUESS_MS)
         # False: no controller is held up by anything, and a CDP message may pass without a further look.
         self.is_held = False
+        # Told after every change; there are some only while CDP messages wait for a hold to end.
+        self._watchers: tuple[Callable[[], None], ...] = ()
 
     @property
     def running(self) -> Ticket | None:
@@ -187,6 +190,8 @@ class Gate:
                 self._lock = TabLock(ticket=ticket, since=now, lease_ms=first.lease_ms, expires_at=now + first.lease_ms)
             granted.append(ticket)
         self.is_held = any((self._running, self._lock, self._handoff, self._quarantine))
+        for told in self._watchers:
+            told()
         return granted
 
     def _first(self, now: int) -> _Waiting | None:
@@ -256,12 +261,7 @@ class Gate:
         """What to tell somebody who does not want to wait."""
         hold = self._hold_against(newcomer)
         assert hold is not None
-        standing = self._standing(newcomer, now)
-        if hold.reason is HoldReason.HANDOFF:
-            return TabPausedHandoff(f"{hold.holder} has taken the tab over.", **standing)
-        if hold.reason is HoldReason.TAB_LOCK:
-            return TabLocked("Another controller holds this tab's lock.", lockExpiresAt=hold.expires_at, **standing)
-        return TabBusy(_BUSY_WITH[hold.reason], **standing)
+        return _refused_by(hold, self._standing(newcomer, now))
 
     def too_late(self, ticket_id: str, now: int) -> QueueWaitTimedOut:
         """What to tell somebody whose time ran out in the queue."""
@@ -413,6 +413,27 @@ class Gate:
         hold = self._command_hold()
         return hold if hold is not None and hold.holder != controller_id else None
 
+    def watch(self, told: Callable[[], None]) -> None:
+        """Call this after every change, from inside of it: it only takes note. Once is enough."""
+        if told not in self._watchers:
+            self._watchers = (*self._watchers, told)
+
+    def unwatch(self, told: Callable[[], None]) -> None:
+        """Call it no more. Idempotent."""
+        self._watchers = tuple(other for other in self._watchers if other != told)
+
+    def hold_refusal(self, hold: Hold, now: int) -> TabBusy | TabLocked | TabPausedHandoff:
+        """What to tell a CDP client that does not want to wait for that hold."""
+        return _refused_by(
+            hold,
+            {
+                "holder": hold.holder,
+                "since": hold.since,
+                "reason": str(hold.reason),
+                "retry_after_ms": self._retry_ms(hold, now),
+            },
+        )
+
     def _command_hold(self) -> Hold | None:
         if self._running is None:
             return None
@@ -433,3 +454,11 @@ class Gate:
             quarantine=self._quarantine,
             expected_wait_ms=0 if hold is None else self._wait_ms(hold, now),
         )
+
+
+def _refused_by(hold: Hold, standing: dict[str, Any]) -> TabBusy | TabLocked | TabPausedHandoff:
+    if hold.reason is HoldReason.HANDOFF:
+        return TabPausedHandoff(f"{hold.holder} has taken the tab over.", **standing)
+    if hold.reason is HoldReason.TAB_LOCK:
+        return TabLocked("Another controller holds this tab's lock.", lockExpiresAt=hold.expires_at, **standing)
+    return TabBusy(_BUSY_WITH[hold.reason], **standing)

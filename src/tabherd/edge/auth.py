@@ -95,6 +95,24 @@ class Guard:
             credential = await self._credentials.authenticate(_token_of(head.authorization, query_token))
             if credential is None:
                 raise Unauthenticated("The token is not valid.")
+        badge = self._badge_for(credential, client)
+        if head.agent_id is not None:
+            agent_id = head.agent_id.decode("latin-1")
+            badge = Badge(act_for(badge.caller, agent_id, "X-Agent-Id"), credential)
+        return badge
+
+    async def recognise(self, credential_id: str, client: Address | None) -> Badge:
+        """The same for whoever shows a ticket that was signed for that credential."""
+        credential: Credential | None
+        if self._is_open:
+            credential = _NOBODY_IN_PARTICULAR
+        else:
+            credential = await self._credentials.find(credential_id)
+            if credential is None:
+                raise Unauthenticated("The credential behind this address was revoked.")
+        return self._badge_for(credential, client)
+
+    def _badge_for(self, credential: Credential, client: Address | None) -> Badge:
         scopes = self._scopes.get(credential.scopes)
         if scopes is None:
             scopes = self._scopes[credential.scopes] = frozenset(credential.scopes)
@@ -102,8 +120,6 @@ class Guard:
         caller = Caller(agent_id=credential.agent_id, scopes=scopes, controller_id=f"{credential.id}/{host}:{port}")
         badge = Badge(caller, credential)
         self.charge(badge)
-        if head.agent_id is not None:
-            badge = Badge(act_for(caller, head.agent_id.decode("latin-1"), "X-Agent-Id"), credential)
         return badge
 
     def charge(self, badge: Badge) -> None:

@@ -137,6 +137,9 @@ class Conversation(Socket):
                 task.cancel()
         self._channel.spawn(self._release())
 
+    async def wait_detached(self) -> None:
+        """Its commands were turned away at their gates already."""
+
     def detach(self, error: TabherdError) -> None:
         """A session is over or somebody else's; each verb says so by itself, and the bus tells why."""
         self._joined = {tab: live for tab, live in self._joined.items() if live.row.id != error.details["sessionId"]}

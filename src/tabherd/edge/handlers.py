@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from .. import metrics, wire
 from ..errors import Draining, NoBrowser
 from . import pages, sse
 from .auth import act_for, as_controller
-from .route import JSON, Call, Raw, Service, Stream, headers_of
+from .cdp.discovery import with_addresses
+from .route import EVENT_STREAM, JSON, Call, Raw, Service, Stream, headers_of
 
 
 class SessionsQuery(wire.Request, frozen=True, kw_only=True):
@@ -94,7 +95,7 @@ async def events(service: Service, call: Call) -> Stream:
         tab_id=query.tab_id,
         after=sse.parse_position(call.head.last_event_id),
     )
-    return Stream(sse.stream(subscription), subscription.close)
+    return Stream(sse.stream(subscription), subscription.close, headers_of({"content-type": EVENT_STREAM}))
 
 
 # --- Sessions ---------------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ async def open_session(service: Service, call: Call) -> wire.SessionView:
     request: wire.OpenSession = call.body
     if request.agent_id is not None:
         act_for(call.caller, request.agent_id, "agentId")
-    return await service.broker.sessions.open(call.caller, request)
+    return with_addresses(service, call, await service.broker.sessions.open(call.caller, request))
 
 
 async def undo_open_session(service: Service, call: Call, answer: wire.SessionView) -> None:
@@ -115,13 +116,14 @@ async def list_sessions(service: Service, call: Call) -> wire.SessionPage:
     query: SessionsQuery = call.query
     if query.agent_id is not None:
         act_for(call.caller, query.agent_id, "agentId")
-    return await service.broker.sessions.list(
+    page = await service.broker.sessions.list(
         call.caller, agent_id=query.agent_id, state=query.state, limit=query.limit, cursor=query.cursor
     )
+    return structs.replace(page, sessions=[with_addresses(service, call, view) for view in page.sessions])
 
 
 async def get_session(service: Service, call: Call) -> wire.SessionView:
-    return await service.broker.sessions.get(call.caller, call.id)
+    return with_addresses(service, call, await service.broker.sessions.get(call.caller, call.id))
 
 
 async def heartbeat(service: Service, call: Call) -> wire.HeartbeatAnswer:
@@ -134,7 +136,8 @@ async def release_session(service: Service, call: Call) -> None:
 
 
 async def take_over_session(service: Service, call: Call) -> wire.SessionView:
-    return await service.broker.sessions.take_over(call.caller, call.id, call.body.agent_id)
+    view = await service.broker.sessions.take_over(call.caller, call.id, call.body.agent_id)
+    return with_addresses(service, call, view)
 
 
 async def get_state(service: Service, call: Call) -> wire.StorageState:

@@ -30,12 +30,15 @@ class Head:
         "agent_id",
         "authorization",
         "content_length",
+        "forwarded_host",
+        "forwarded_proto",
         "host",
         "last_event_id",
         "origin",
         "repeated",
         "request_id",
         "traceparent",
+        "user_agent",
     )
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
@@ -45,6 +48,10 @@ class Head:
         self.agent_id: bytes | None = None
         self.content_length: bytes | None = None
         self.last_event_id: bytes | None = None
+        self.user_agent: bytes | None = None
+        # What a proxy before us says about the address that its client used.
+        self.forwarded_host: bytes | None = None
+        self.forwarded_proto: bytes | None = None
         # A header that decides who may do what and came twice: which of the two a proxy believed is anybody's guess.
         self.repeated: str = ""
         request_id: bytes | None = None
@@ -65,6 +72,12 @@ class Head:
                     self.agent_id = value
                 case b"content-length":
                     self.content_length = value
+                case b"user-agent":
+                    self.user_agent = value
+                case b"x-forwarded-host":
+                    self.forwarded_host = value
+                case b"x-forwarded-proto":
+                    self.forwarded_proto = value
                 case b"last-event-id":
                     self.last_event_id = value
                 case b"x-request-id":

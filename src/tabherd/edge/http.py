@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import Receive, Scope, Send
 
@@ -22,10 +23,12 @@ from .. import logs
 from ..errors import BodyTooLarge, TabherdError
 from . import control, openapi
 from .auth import ANONYMOUS, Guard
+from .cdp.endpoint import CdpEndpoint
+from .cdp.tickets import KEY_BYTES, Tickets
 from .control import ControlChannel
 from .head import Head
 from .reply import Reply, bug, refusal, success, traced
-from .route import EVENT_STREAM, Call, Endpoint, Route, RouteTable, Service, Stream, headers_of
+from .route import Call, Endpoint, Route, RouteTable, Service, Stream
 from .routes import ROUTES
 from .upgrade import Doors
 
@@ -36,8 +39,6 @@ if TYPE_CHECKING:
     from ..metrics import Metrics
 
 log = logs.get_logger("edge")
-
-_AS_EVENTS: Final = headers_of({"content-type": EVENT_STREAM})
 
 
 class ClientLeft(Exception):
@@ -53,10 +54,15 @@ def create_app(
     node_id: str,
     version: str,
     port: int,
+    ticket_key: bytes | None = None,
     routes: Sequence[Route] = ROUTES,
 ) -> App:
-    """The application of one server, which listens on that port."""
+    """The application of one server, which listens on that port. Without a key, tickets are good for its life only."""
+    guard = Guard(config, port, broker.credentials)
+    tickets = Tickets(ticket_key or secrets.token_bytes(KEY_BYTES))
+    cdp = CdpEndpoint(config=config, broker=broker, guard=guard, metrics=metrics, tickets=tickets, port=port)
     service = Service(
+        cdp=cdp,
         broker=broker,
         events=events,
         metrics=metrics,
@@ -64,9 +70,8 @@ def create_app(
         node_id=node_id,
         version=version,
     )
-    guard = Guard(config, port, broker.credentials)
     channel = ControlChannel(service=service, guard=guard, config=config)
-    doors = Doors(guard, metrics, {control.PATH: channel.admit})
+    doors = Doors(guard, metrics, {control.PATH: channel.admit, **cdp.doors})
     return App(service, guard, doors, config.server.body_max_bytes, routes)
 
 
@@ -91,9 +96,9 @@ class App:
         name = "unmatched"
         try:
             self._guard.check_address(head, scope["server"])
-            endpoint, parameter = self._table.find(scope["method"], scope["raw_path"].decode("latin-1"))
+            endpoint, parameters = self._table.find(scope["method"], scope["raw_path"].decode("latin-1"))
             name = endpoint.name
-            answer = await self._answer(endpoint, parameter, head, scope, receive)
+            answer = await self._answer(endpoint, parameters, head, scope, receive)
             if isinstance(answer, Stream):
                 await self._send_stream(answer, head, scope, receive, send)
                 return
@@ -113,18 +118,23 @@ class App:
             log.debug("request", route=name, status=reply.status, seconds=seconds)
         await _send(reply, head, scope, send)
 
-    async def _answer(self, endpoint: Endpoint, parameter: str, head: Head, scope: Scope, receive: Receive) -> Any:
+    async def _answer(
+        self, endpoint: Endpoint, parameters: tuple[str, ...], head: Head, scope: Scope, receive: Receive
+    ) -> Any:
         """Authenticate, decode, and run the handler."""
         route = endpoint.route
         caller = ANONYMOUS
         if route.scope is not None:
-            caller = await self._guard.identify(head, scope["client"])
+            token = endpoint.token_of(scope["query_string"])
+            caller = await self._guard.identify(head, scope["client"], token)
             if route.scope != "any":
                 caller.require(route.scope)
         logs.bind(requestId=head.request_id.decode(), agentId=caller.agent_id)
         query = None if endpoint.query is None else endpoint.query.decode(scope["query_string"])
         body = None if endpoint.body is None else endpoint.body.decode(await self._read_body(head, receive))
-        call = Call(caller=caller, head=head, id=parameter, body=body, query=query)
+        id, name, *_ = (*parameters, "", "")
+        pieces = _pieces(receive) if route.takes_file else None
+        call = Call(caller=caller, head=head, id=id, name=name, body=body, query=query, pieces=pieces)
         work = route.handler(self._service, call)
         if not route.waits:
             return await work
@@ -168,7 +178,7 @@ class App:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": [*traced(head), *_AS_EVENTS]})
+            await send({"type": "http.response.start", "status": 200, "headers": [*traced(head), *stream.headers]})
             if scope["method"] != "HEAD":
                 await _while_connected(pump(), receive)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -195,6 +205,18 @@ async def _while_connected(work: Awaitable[Any], receive: Receive) -> tuple[Any,
         log.debug("handler ended after its client had left", error=repr(error))
         return None, is_gone
     return working.result(), is_gone
+
+
+async def _pieces(receive: Receive) -> AsyncIterator[bytes]:
+    """The body as it comes in; the client is not heeded before what came is taken away."""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeft
+        if piece := message.get("body", b""):
+            yield piece
+        if not message.get("more_body", False):
+            return
 
 
 async def _left(receive: Receive) -> None:

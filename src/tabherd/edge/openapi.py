@@ -10,13 +10,14 @@ import msgspec
 
 from .. import errors as e
 from .. import wire
-from .route import EVENT_STREAM, JSON, Route, parameter_of
+from .route import BYTES, EVENT_STREAM, JSON, Route, parameters_of
 
 REF: Final = "#/components/schemas/{name}"
 # What any route may answer: a foreign Host or Origin, a repeated header, a query it does not know.
 ALWAYS: Final = (e.Forbidden, e.InvalidRequest, e.UnknownField)
 WITH_CREDENTIAL: Final = (e.Unauthenticated, e.RateLimited, e.StoreUnavailable)
 WITH_BODY: Final = (e.BodyTooLarge,)
+_BINARY: Final = {"type": "string", "format": "binary"}
 
 
 def errors_of(route: Route) -> tuple[type[e.TabherdError], ...]:
@@ -24,7 +25,7 @@ def errors_of(route: Route) -> tuple[type[e.TabherdError], ...]:
     kinds = [*route.errors, *ALWAYS]
     if route.scope is not None:
         kinds += WITH_CREDENTIAL
-    if route.body is not None:
+    if route.body is not None or route.takes_file:
         kinds += WITH_BODY
     return tuple(dict.fromkeys(kinds))
 
@@ -78,11 +79,13 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
             "required": any(_has_required(kind) for kind in getattr(route.body, "__args__", (route.body,))),
             "content": {JSON: {"schema": schema_of[repr(route.body)]}},
         }
+    if route.takes_file:
+        operation["requestBody"] = {"required": True, "content": {BYTES: {"schema": _BINARY}}}
     return operation
 
 
 def _parameters(route: Route) -> Iterable[dict[str, Any]]:
-    if name := parameter_of(route.path):
+    for name in parameters_of(route.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     for name, schema in _query_properties(route.query).items():
         yield {"name": name, "in": "query", "required": False, "schema": _without_null(schema)}
@@ -109,7 +112,8 @@ def _responses(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
         good["content"] = {JSON: {"schema": schema_of[repr(route.answer)]}}
     elif route.status != 204:
         # A stream is a sequence of events, for which OpenAPI 3.1 has no schema.
-        good["content"] = {route.media: {} if route.media == EVENT_STREAM else {"schema": {"type": "string"}}}
+        schema = _BINARY if route.media == BYTES else {"type": "string"}
+        good["content"] = {route.media: {} if route.media == EVENT_STREAM else {"schema": schema}}
     responses: dict[str, Any] = {str(route.status): good}
     kinds = errors_of(route)
     for status in sorted(statuses_of(route) - {route.status}):

@@ -8,7 +8,7 @@ one of them.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..broker.broker import Broker
     from ..broker.events import EventBus
     from ..metrics import Metrics
+    from .cdp.endpoint import CdpEndpoint
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE", "PUT", "PATCH"]
 # A scope of a credential; `any`: whichever valid credential; None: no credential at all.
@@ -31,12 +32,14 @@ RouteScope: TypeAlias = wire.Scope | Literal["any"] | None
 
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
+BYTES: Final = "application/octet-stream"
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
     """What the handlers work with."""
 
     broker: Broker
+    cdp: CdpEndpoint
     events: EventBus
     metrics: Metrics
     # The OpenAPI document of the route table, encoded.
@@ -50,11 +53,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     caller: Caller
     head: Head
-    # The `{name}` in the path, if there is one.
+    # The first `{name}` in the path, and the second, if there are any.
     id: str = ""
+    name: str = ""
     # Of the types that the route declares; None where it declares none.
     body: Any = None
     query: Any = None
+    # The body as it comes in, of a route that takes a file.
+    pieces: AsyncIterator[bytes] | None = None
 
 
 class Raw(msgspec.Struct, frozen=True):
@@ -70,6 +76,7 @@ class Stream(msgspec.Struct, frozen=True):
     chunks: AsyncGenerator[bytes]
     # Gives back what the stream holds; called in any case, also when not one chunk was read.
     close: Callable[[], None]
+    headers: tuple[tuple[bytes, bytes], ...]
 
 
 Handler: TypeAlias = Callable[[Service, Call], Awaitable[Any]]
@@ -89,14 +96,22 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     scope: RouteScope
     # What the body must be (a struct or a union of them); None: there is none.
     body: Any = None
+    # The body is a file instead: its handler takes it in piece by piece, and says how large it may be.
+    takes_file: bool = False
     # What the query may have; None: whatever it has is ignored (pages that people follow links to).
     query: type[wire.Request] | None = NoQuery
+    # How it is read.
+    decoder: type[QueryDecoder] = QueryDecoder
     # What the answer is; None: an empty one, or not JSON (`media` says what).
     answer: Any = None
     media: str = JSON
     status: int = 200
     # What it may refuse with, besides what every route may (see `openapi`).
     errors: tuple[type[TabherdError], ...] = ()
+    # Other paths that mean the same; for clients that have their own idea of it.
+    aliases: tuple[str, ...] = ()
+    # Whether the credential may be in the query (`token`): for clients that can set no headers.
+    takes_token: bool = False
     # It may take long: when the client leaves, the handler is cancelled, so nothing is granted to nobody.
     waits: bool = False
     # Undoes what the handler did when the client had left by the time the answer was there.
@@ -113,7 +128,14 @@ class Endpoint:
         self.name = f"{route.method} {route.path}"
         self.route = route
         self.body = None if route.body is None else BodyDecoder(route.body)
-        self.query = None if route.query is None else QueryDecoder(route.query)
+        self.query = None if route.query is None else route.decoder(route.query)
+
+    def token_of(self, query: bytes) -> str | None:
+        """The credential in the query, where it may be."""
+        if not self.route.takes_token or self.query is None:
+            return None
+        token: str | None = self.query.decode(query).token
+        return token
 
 
 class RouteTable:
@@ -124,20 +146,22 @@ class RouteTable:
         self._fixed: dict[str, dict[str, Endpoint]] = {}
         self._open: dict[str, list[tuple[re.Pattern[str], dict[str, Endpoint]]]] = {}
         for route in routes:
-            methods = self._methods_of(route.path)
-            assert route.method not in methods, f"{route.method} {route.path} is declared twice"
-            methods[route.method] = endpoint = Endpoint(route)
-            if route.method == "GET":
-                methods["HEAD"] = endpoint
+            endpoint = Endpoint(route)
+            for path in (route.path, *route.aliases):
+                methods = self._methods_of(path)
+                assert route.method not in methods, f"{route.method} {path} is declared twice"
+                methods[route.method] = endpoint
+                if route.method == "GET":
+                    methods["HEAD"] = endpoint
 
-    def find(self, method: str, path: str) -> tuple[Endpoint, str]:
-        """The endpoint and the path's parameter, or a typed 404 or 405. `path` is still percent-encoded."""
+    def find(self, method: str, path: str) -> tuple[Endpoint, tuple[str, ...]]:
+        """The endpoint and the path's parameters, or a typed 404 or 405. `path` is still percent-encoded."""
         methods = self._fixed.get(path)
-        parameter = ""
+        parameters: tuple[str, ...] = ()
         if methods is None:
             for pattern, candidates in self._open.get(path[1:].partition("/")[0], ()):
                 if found := pattern.fullmatch(path):
-                    methods, parameter = candidates, found[1]
+                    methods, parameters = candidates, found.groups()
                     break
             else:
                 raise ResourceNotFound(f"There is no {path[:200]!r} here.")
@@ -145,14 +169,14 @@ class RouteTable:
         if endpoint is None:
             allowed = sorted(methods)
             raise MethodNotAllowed(f"{path[:200]} does not take {method}.", allow=allowed)
-        return endpoint, unquote(parameter) if "%" in parameter else parameter
+        return endpoint, tuple(map(unquote, parameters)) if "%" in path else parameters
 
     def _methods_of(self, path: str) -> dict[str, Endpoint]:
         if "{" not in path:
             return self._fixed.setdefault(path, {})
-        before, _, after = re.split(r"\{(\w+)\}", path)
+        before, *rest = re.split(r"\{\w+\}", path)
         assert before.count("/") >= 2, "the first segment of a path is fixed"
-        pattern = re.compile(re.escape(before) + r"([^/]+)" + re.escape(after))
+        pattern = re.compile("([^/]+)".join(map(re.escape, (before, *rest))))
         shapes = self._open.setdefault(before.split("/", 2)[1], [])
         for known, methods in shapes:
             if known == pattern:
@@ -161,10 +185,9 @@ class RouteTable:
         return shapes[-1][1]
 
 
-def parameter_of(path: str) -> str | None:
-    """The name of the path's parameter."""
-    found = re.search(r"\{(\w+)\}", path)
-    return found[1] if found else None
+def parameters_of(path: str) -> list[str]:
+    """The names of the path's parameters; there are two at the most."""
+    return re.findall(r"\{(\w+)\}", path)
 
 
 def headers_of(fields: Mapping[str, str]) -> tuple[tuple[bytes, bytes], ...]:

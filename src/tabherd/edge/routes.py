@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from .. import errors as e
 from .. import metrics, wire
+from . import files as f
 from . import handlers as h
-from .route import EVENT_STREAM, Route
+from .cdp import discovery as d
+from .cdp import wish as w
+from .route import BYTES, EVENT_STREAM, Route
 
 _SEEING_SESSION = (e.SessionNotFound, e.LeaseLost, e.StoreUnavailable)
 _OWNING_SESSION = (*_SEEING_SESSION, e.NotOwner)
@@ -94,6 +97,76 @@ ROUTES: tuple[Route, ...] = (
         waits=True,
     ),
     Route(
+        method="GET",
+        path="/json/version",
+        aliases=("/json/version/",),
+        summary="What runs here and where a CDP client connects; leases nothing.",
+        handler=d.version,
+        scope=None,
+        query=w.ConnectQuery,
+        answer=dict,
+        errors=(e.Unauthenticated, e.Forbidden),
+        takes_token=True,
+    ),
+    Route(
+        method="GET",
+        path="/json/list",
+        aliases=("/json", "/json/", "/json/list/"),
+        summary="The tabs that the caller may drive, as Chrome lists them.",
+        handler=d.targets,
+        scope="browse",
+        query=w.ConnectQuery,
+        answer=list,
+        errors=(),
+        takes_token=True,
+    ),
+    Route(
+        method="GET",
+        path="/json/protocol",
+        summary="The protocol that the browsers here speak.",
+        handler=d.protocol,
+        scope="browse",
+        query=w.ConnectQuery,
+        answer=dict,
+        errors=(e.NoBrowser,),
+        takes_token=True,
+    ),
+    Route(
+        method="PUT",
+        path="/json/new",
+        summary="Open a tab in the caller's session.",
+        handler=d.new,
+        scope="browse",
+        query=d.NewQuery,
+        answer=dict,
+        errors=(*_OPENING, *_ON_TAB, e.SessionNotFound, e.AmbiguousTarget, e.PolicyDenied),
+        takes_token=True,
+        decoder=d.NewQueryDecoder,
+        waits=True,
+    ),
+    Route(
+        method="GET",
+        path="/json/activate/{tabId}",
+        summary="Bring a tab to the front of its window.",
+        handler=d.activate,
+        scope="browse",
+        query=w.ConnectQuery,
+        media="text/plain",
+        errors=(*_ON_TAB, *_ON_BROWSER),
+        takes_token=True,
+    ),
+    Route(
+        method="GET",
+        path="/json/close/{tabId}",
+        summary="Close a tab.",
+        handler=d.close,
+        scope="browse",
+        query=w.ConnectQuery,
+        media="text/plain",
+        errors=(*_ON_TAB, *_ON_GATE, *_ON_BROWSER),
+        takes_token=True,
+    ),
+    Route(
         method="POST",
         path="/sessions",
         summary="Lease a session: one isolated context with one tab.",
@@ -173,6 +246,36 @@ ROUTES: tuple[Route, ...] = (
         body=wire.StorageState,
         status=204,
         errors=(*_OWNING_SESSION, e.BrowserCrashed),
+    ),
+    Route(
+        method="GET",
+        path="/sessions/{sessionId}/files",
+        summary="What the session's pages downloaded and what was uploaded for them, oldest first.",
+        handler=f.list_files,
+        scope="files",
+        answer=wire.FilePage,
+        errors=_OWNING_SESSION,
+    ),
+    Route(
+        method="POST",
+        path="/sessions/{sessionId}/files",
+        summary="Upload a file for the session's pages: the body is the file itself.",
+        handler=f.upload_file,
+        scope="files",
+        takes_file=True,
+        query=f.UploadQuery,
+        answer=wire.UploadedFile,
+        status=201,
+        errors=(*_OWNING_SESSION, e.Capacity),
+    ),
+    Route(
+        method="GET",
+        path="/sessions/{sessionId}/files/{name}",
+        summary="One file of a session, whole.",
+        handler=f.get_file,
+        scope="files",
+        media=BYTES,
+        errors=(*_OWNING_SESSION, e.FileNotFound, e.StateConflict),
     ),
     Route(
         method="GET",

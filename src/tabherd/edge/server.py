@@ -33,12 +33,14 @@ from ..broker.marks import FileMarks
 from ..browsers.chromium import ChromiumLauncher
 from ..config import Config
 from ..core.model import Node
+from ..egress.supervise import Egress, running
 from ..errors import InvalidRequest, StateConflict
 from ..metrics import Metrics
 from ..store.base import Put, Store
 from ..store.open import open_store
+from .cdp.tickets import ensure_key
 from .http import create_app
-from .state import PROFILES_DIR, ServerInfo, StateDir, owned
+from .state import FILES_DIR, PROFILES_DIR, ServerInfo, StateDir, owned
 from .upgrade import Doors
 
 log = logs.get_logger("server")
@@ -84,7 +86,8 @@ async def _run(config: Config, directory: StateDir, listener: socket.socket, rea
 
     store = open_store(config.store, directory.path / STORE_FILE, on_commit=on_commit)
     try:
-        await _run_on(store, metrics, config, directory, listener, ready)
+        async with running(config, directory.path) as egress:
+            await _run_on(store, metrics, config, directory, listener, egress, ready)
     finally:
         await store.close()
     return 0
@@ -96,6 +99,7 @@ async def _run_on(
     config: Config,
     directory: StateDir,
     listener: socket.socket,
+    egress: Egress,
     ready: ReadyCallback | None,
 ) -> None:
     node = await _next_life(store, directory, _url(listener))
@@ -108,11 +112,12 @@ async def _run_on(
         config=config,
         node=node,
         store=store,
-        launcher=ChromiumLauncher(directory.path / PROFILES_DIR, config.pools),
+        launcher=ChromiumLauncher(directory.path / PROFILES_DIR, config.pools, proxies=egress.proxies),
         events=events,
         metrics=metrics,
         credentials=credentials,
         marks=FileMarks(directory.path / MARKS_FILE),
+        files_dir=directory.path / FILES_DIR,
         memory_bytes=memory_bytes(),
     )
     port = listener.getsockname()[1]
@@ -124,6 +129,7 @@ async def _run_on(
         node_id=node.id,
         version=version("tabherd"),
         port=port,
+        ticket_key=ensure_key(directory.path),
     )
     front = Front(app, app.doors)
     stopping = _Stopping()

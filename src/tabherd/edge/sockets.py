@@ -15,12 +15,14 @@ from typing import Final
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from .. import logs
+from .frames import BUNDLED_MAX_BYTES, Bundle, server_frame
 
 log = logs.get_logger("sockets")
 
 # How much may wait for a reader before the socket counts as paused.
 HIGH_WATER_BYTES: Final = 256 << 10
-# How much may wait for a reader before it is cut off; one message more than this at the most.
+# How much a reader may be sent while it is behind before it is cut off; what put it behind, one message of any size
+# perhaps, does not count.
 UNSENT_MAX_BYTES: Final = 32 << 20
 # How long the other side has to answer a close, or to read what was sent before it.
 CLOSE_LIMIT_S: Final = 5.0
@@ -31,6 +33,8 @@ COPIED_MAX_BYTES: Final = 8_192
 HEADROOM: Final = bytearray(14)
 # Longest reason that fits into a close frame.
 REASON_MAX_BYTES: Final = 123
+
+_TEXT: Final = WSMsgType.TEXT
 
 
 class Socket(WSListener):
@@ -49,6 +53,10 @@ class Socket(WSListener):
         self._cutting: asyncio.TimerHandle | None = None
         # Whether the reader is so slow that only what cannot wait should be sent.
         self.is_paused = False
+        # What was sent to it in spite of that.
+        self._late_bytes = 0
+        # What leaves together with the next message.
+        self._bundle = Bundle(server_frame)
         # Whether it is over, or was never opened; nothing can be sent.
         self.is_closed = False
         # Called at the end, for whoever keeps count of open sockets.
@@ -88,14 +96,25 @@ class Socket(WSListener):
         """Send a text message; after the end, or once a close was begun, it goes nowhere."""
         if self._transport is None or self.is_closed or self._cutting is not None:
             return
-        if self.unsent_bytes > UNSENT_MAX_BYTES:
-            log.info("a socket does not read and is cut off", unsent=self.unsent_bytes)
-            self.abort()
-            return
+        if self.is_paused:
+            self._late_bytes += len(message)
+            if self._late_bytes > UNSENT_MAX_BYTES:
+                log.info("a socket does not read and is cut off", unsent=self.unsent_bytes)
+                self.abort()
+                return
+        if self._bundle.frames:
+            self._bundle.send(self._transport)
         if len(message) <= COPIED_MAX_BYTES:
-            self._transport.send(WSMsgType.TEXT, message)
+            self._transport.send(_TEXT, message)
         else:
-            self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, HEADROOM + message, len(HEADROOM))
+            self._transport.send_reuse_external_bytearray(_TEXT, HEADROOM + message, len(HEADROOM))
+
+    def send_with_next(self, message: bytes) -> None:
+        """As `send`, for when more is about to follow: see `frames`."""
+        if self.is_paused or len(message) > BUNDLED_MAX_BYTES:
+            self.send(message)
+        elif self._transport is not None and not self.is_closed and self._cutting is None:
+            self._bundle.add(self._transport, message)
 
     def ping(self) -> None:
         """Ask for a sign of life: every client answers by itself."""
@@ -116,6 +135,7 @@ class Socket(WSListener):
         """Begin the closing handshake; whoever does not take part is cut off. Idempotent."""
         if self._transport is None or self.is_closed or self._cutting is not None:
             return
+        self._bundle.send(self._transport)
         self._transport.send_close(code, reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore"))
         self._cutting = asyncio.get_running_loop().call_later(CLOSE_LIMIT_S, self.abort)
 
@@ -153,6 +173,7 @@ class Socket(WSListener):
 
     def resume_writing(self) -> None:
         self.is_paused = False
+        self._late_bytes = 0
         self._guarded(self.resumed)
 
     # --- Parts ----------------------------------------------------------------------------------------------
@@ -176,6 +197,7 @@ class Socket(WSListener):
                 self._continue(frame)
             case WSMsgType.CLOSE:
                 if not transport.is_close_frame_sent:
+                    self._bundle.send(transport)
                     transport.send_close(WSCloseCode.OK)
                 # Once what was sent is read; a reader that has stopped reading is cut off.
                 transport.disconnect()

@@ -28,6 +28,8 @@ NODE_FILE: Final = "node.json"
 SERVER_FILE: Final = "server.json"
 # One directory for each browser that was launched.
 PROFILES_DIR: Final = "profiles"
+# One directory for each session that has files.
+FILES_DIR: Final = "files"
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -70,7 +70,8 @@ class Doors:
         """The socket that was asked for, or a typed error."""
         self._guard.check_address(upgrade.head, local)
         path = upgrade.path
-        door = self._doors.get(path) or self._doors.get(path[: path.rfind("/") + 1])
+        # A path that ends with a slash stands for all below it, except the root, which stands for itself.
+        door = self._doors.get(path) or self._doors.get(path[: path.rfind("/", 1) + 1])
         if door is None:
             raise ResourceNotFound(
                 f"There is no socket {path[:200]!r} here.",

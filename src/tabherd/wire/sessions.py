@@ -100,6 +100,10 @@ class SessionView(Answer, frozen=True, kw_only=True):
     reuse: str
     # Why it ended; empty while it has not.
     end_reason: str
+    # For Playwright's connect_over_cdp, and for clients that want the WebSocket's own address. Both carry a ticket of
+    # whoever asked; empty once it has ended.
+    cdp_url: str = ""
+    web_socket_debugger_url: str = ""
 
 
 class SessionPage(Answer, frozen=True, kw_only=True):
@@ -137,6 +141,39 @@ class OpenTab(Request, frozen=True, kw_only=True):
 class Handoff(Request, frozen=True, kw_only=True):
     # Who takes the tab over, for those who wait; the caller when absent.
     by: Name | None = None
+
+
+class FileView(Answer, frozen=True, kw_only=True):
+    """A file of a session."""
+
+    # Under which it is served; what a site suggested, made harmless and unique.
+    name: str
+    # What is there of it now.
+    size_bytes: int
+    # download or upload.
+    source: str
+    # in_progress, completed or canceled.
+    state: str
+    # RFC 3339.
+    created_at: str
+    # Where a download came from.
+    url: str | None = None
+    # Why it was canceled: canceled, browser_crashed, server_stopped, or the limit that it was over: files_max_bytes,
+    # files_max.
+    reason: str | None = None
+
+
+class FilePage(Answer, frozen=True, kw_only=True):
+    # Oldest first. Of those that were canceled only the latest are kept.
+    files: list[FileView]
+
+
+class UploadedFile(Answer, frozen=True, kw_only=True):
+    # Under which it is served, and which a page sees.
+    name: str
+    size_bytes: int
+    # Where it is on the server's machine: what a CDP client gives to DOM.setFileInputFiles.
+    path: str
 
 
 class TabPage(Answer, frozen=True, kw_only=True):

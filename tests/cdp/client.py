@@ -1,0 +1,111 @@
+"""One Playwright client as a compatibility case gets it, and the proof that it saw nothing of the others.
+
+Everything a client makes carries its mark (`site.py`). Whatever it can list or hear about, pages, targets, cookies,
+requests, console messages, must therefore carry no other mark.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from playwright.async_api import Browser, BrowserContext, Page, Playwright
+
+from .endpoint import Endpoint
+from .site import MARK, Site
+
+
+class Client:
+    """A connected Playwright with a name of its own."""
+
+    def __init__(
+        self, who: str, browser: Browser, site: Site, files: Path, address: str, playwright: Playwright
+    ) -> None:
+        self.who = who
+        self.mark = f"~{who}~"
+        self.browser = browser
+        # A directory of its own.
+        self.files = files
+        self.playwright = playwright
+        # What its contexts told it without being asked.
+        self.heard: list[str] = []
+        self._address = address
+        self._site = site
+        self._listen(self.context)
+
+    @property
+    def context(self) -> BrowserContext:
+        """The one that is there from the start."""
+        return self.browser.contexts[0]
+
+    async def new_context(self, **options: Any) -> BrowserContext:
+        context = await self.browser.new_context(**options)
+        self._listen(context)
+        return context
+
+    def url(self, name: str, host: str = "a.test") -> str:
+        return self._site.url(self.who, name, host)
+
+    async def page(self, name: str, context: BrowserContext | None = None, host: str = "a.test") -> Page:
+        """A new page at that address."""
+        page = await (context or self.context).new_page()
+        await page.goto(self.url(name, host))
+        return page
+
+    async def connect_again(self) -> Browser:
+        """A second connection with the same credential."""
+        return await self.playwright.chromium.connect_over_cdp(self._address)
+
+    def _listen(self, context: BrowserContext) -> None:
+        context.on("page", lambda page: self.heard.append(page.url))
+        context.on("request", lambda request: self.heard.append(request.url))
+        context.on("console", lambda message: self.heard.append(message.text))
+        context.on("weberror", lambda error: self.heard.append(str(error.error)))
+
+    async def watch_targets(self) -> None:
+        """Hear of every target from now on, as a debugger would."""
+        session = await self.browser.new_browser_cdp_session()
+        for event in ("targetCreated", "targetInfoChanged"):
+            session.on(f"Target.{event}", lambda told: self.heard.append(told["targetInfo"]["url"]))
+        await session.send("Target.setDiscoverTargets", {"discover": True, "filter": [{}]})
+
+    async def strangers(self) -> set[str]:
+        """Marks of others, in anything that it can see."""
+        seen = list(self.heard)
+        if self.browser.is_connected():
+            for context in self.browser.contexts:
+                seen += [page.url for page in context.pages]
+                seen += [cookie.get("value", "") for cookie in await context.cookies()]
+            session = await self.browser.new_browser_cdp_session()
+            seen += [str(target) for target in (await session.send("Target.getTargets"))["targetInfos"]]
+            seen += [str(cookie) for cookie in (await session.send("Storage.getCookies"))["cookies"]]
+        return set(MARK.findall("\n".join(seen))) - {self.who}
+
+
+Case: TypeAlias = Callable[[Client], Awaitable[None]]
+
+
+def cases_of(*modules: ModuleType) -> list[Case]:
+    """Every public coroutine function that those modules define."""
+    found: list[Case] = []
+    for module in modules:
+        for name, function in inspect.getmembers(module, inspect.iscoroutinefunction):
+            if function.__module__ == module.__name__ and not name.startswith("_"):
+                found.append(function)
+    return found
+
+
+@asynccontextmanager
+async def connected(
+    playwright: Playwright, endpoint: Endpoint, site: Site, files: Path, who: str
+) -> AsyncIterator[Client]:
+    async with endpoint.door(who) as door:
+        browser = await playwright.chromium.connect_over_cdp(door.http)
+        try:
+            yield Client(who, browser, site, files, door.http, playwright)
+        finally:
+            await browser.close()

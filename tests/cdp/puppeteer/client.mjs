@@ -1,0 +1,57 @@
+// One Puppeteer client as a case gets it, and what it saw of other clients: the twin of client.py.
+
+import puppeteer from 'puppeteer-core'
+
+const MARK = /~(\w+)~/g
+
+export class Client {
+  constructor (browser, order) {
+    this.browser = browser
+    this.who = order.who
+    this.mark = `~${order.who}~`
+    // A directory of its own.
+    this.files = order.files
+    this.port = order.port
+    // As puppeteer.connect takes it.
+    this.address = order.address
+    // What it was told about targets without having asked.
+    this.heard = []
+    for (const kind of ['targetcreated', 'targetchanged', 'targetdestroyed']) {
+      browser.on(kind, target => this.heard.push(target.url()))
+    }
+  }
+
+  url (name, host = 'a.test') {
+    return `http://${host}:${this.port}/${this.mark}/${name}`
+  }
+
+  // A new page at that address, in the first context unless another is given.
+  async page (name, context = this.browser.defaultBrowserContext(), host = 'a.test') {
+    const page = await context.newPage()
+    await page.goto(this.url(name, host))
+    return page
+  }
+
+  connectAgain () {
+    return puppeteer.connect(this.address)
+  }
+
+  // Marks of others, in anything that it can see.
+  async strangers () {
+    const seen = [...this.heard]
+    if (this.browser.connected) {
+      for (const target of this.browser.targets()) seen.push(target.url())
+      for (const page of await this.browser.pages()) seen.push(page.url())
+      for (const context of this.browser.browserContexts()) seen.push(JSON.stringify(await context.cookies()))
+      const session = await this.browser.target().createCDPSession()
+      seen.push(JSON.stringify(await session.send('Target.getTargets')))
+      await session.detach()
+    }
+    const marks = [...seen.join('\n').matchAll(MARK)].map(match => match[1])
+    return [...new Set(marks)].filter(mark => mark !== this.who)
+  }
+}
+
+export async function connect (order) {
+  return new Client(await puppeteer.connect(order.address), order)
+}

@@ -1,0 +1,25 @@
+"""Every Puppeteer case, in two clients at once on one Chromium; `test_playwright.py` mixes them with the other kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .endpoint import CASE_LIMIT_S, Endpoint
+from .node import Node, case_names
+from .site import Site
+
+pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest.mark.parametrize("case", case_names())
+async def test_two_puppeteer_clients(
+    case: str, node: Node, endpoint: Endpoint, site: Site, new_name: Callable[[], str], tmp_path: Path
+) -> None:
+    async with asyncio.timeout(CASE_LIMIT_S), asyncio.TaskGroup() as group:
+        for _ in range(2 if endpoint.is_shared else 1):
+            group.create_task(node.run(case, new_name(), endpoint, tmp_path))
+    assert site.leaks == []

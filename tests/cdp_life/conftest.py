@@ -1,0 +1,98 @@
+"""A server whose clients live by their connections, and Playwright to connect to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from playwright.async_api import Playwright, async_playwright
+from tests.server.conftest import Server, site, with_settings
+from tests.server.effects_site import EffectsSite, serving
+
+from .wire_client import LIMIT_S
+
+__all__ = ["site"]
+
+# One Chromium for all; who leaves is gone after a second, so that tests need not wait ten.
+SETTINGS = {
+    "POOLS__DEFAULT__BROWSERS_MAX": "1",
+    "POOLS__DEFAULT__SESSIONS_PER_BROWSER": "60",
+    "POOLS__DEFAULT__MAX_ACTIVE": "60",
+    "POOLS__DEFAULT__WARM": "1",
+    "POOLS__DEFAULT__DISCONNECT_GRACE_S": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with with_settings(tmp_path_factory.mktemp("server") / "state", SETTINGS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def token(server: Server) -> str:
+    """Of the agent ada."""
+    return server.token_of("ada")
+
+
+@pytest.fixture
+def admin(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def ada(server: Server, token: str) -> Iterator[httpx.Client]:
+    with server.client(token) as client:
+        yield client
+
+
+@pytest.fixture
+def bob(server: Server) -> Iterator[httpx.Client]:
+    with server.agent("bob") as client:
+        yield client
+
+
+@pytest.fixture
+def effects() -> Iterator[EffectsSite]:
+    with serving() as live:
+        yield live
+
+
+@pytest_asyncio.fixture
+async def playwright() -> AsyncIterator[Playwright]:
+    async with async_playwright() as driver:
+        yield driver
+
+
+def host_of(server: Server) -> str:
+    return str(server.record["url"]).removeprefix("http://")
+
+
+def ws_of(server: Server, query: str = "") -> str:
+    """Where a client leases a session."""
+    return f"ws://{host_of(server)}/{'?' if query else ''}{query}"
+
+
+def sessions_of(client: httpx.Client, state: str = "active") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.get("/sessions", params={"state": state, "limit": 200}).json()["sessions"]
+    return found
+
+
+async def until(is_so: Callable[[], Any]) -> Any:
+    """What is told there, once that is something. Bounded: what never comes is a failure."""
+    async with asyncio.timeout(LIMIT_S):
+        while not (found := await asyncio.to_thread(is_so)):
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def until_async(is_so: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(LIMIT_S):
+        while not (found := await is_so()):
+            await asyncio.sleep(0.02)
+    return found
