@@ -1,4 +1,4 @@
-"""One server with one Chromium, and a place where npx finds the clients, for a module's tests."""
+"""One server with one Chromium, and a place where npx finds the clients, for all tests of this directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ probe_limit_ms = 30000
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("clients")
     config = directory / "tabherd.toml"

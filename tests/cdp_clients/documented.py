@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from pathlib import Path
 
 import playwright
@@ -32,15 +31,17 @@ def example(heading: str, language: str) -> str:
         rf"^##+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
     assert section is not None, f"the page has no heading {heading!r}"
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```", section[1], re.MULTILINE | re.DOTALL)
-    return found
+    found: list[str] = re.findall(rf"^```{language}\n(.*?)^```", section[1], re.MULTILINE | re.DOTALL)
+    assert len(found) == 1, f"{len(found)} examples in {language} under {heading!r}"
+    return found[0]
 
 
 def mcp_command(heading: str, server: Server, token: str) -> list[str]:
     """The words that an MCP client starts the server of that section with."""
     configured = json.loads(example(heading, "json"))
     (entry,) = configured["mcpServers"].values()
-    *words, address = [entry["command"], *entry["args"]]
+    words: list[str] = [entry["command"], *entry["args"]]
+    address = words.pop()
     assert ADDRESS in address
     assert TOKEN in address
     return [*words, address.replace(ADDRESS, host(server)).replace(TOKEN, token)]
@@ -57,7 +58,7 @@ def surroundings(server: Server, token: str) -> dict[str, str]:
     return environment(server.state) | {
         "TABHERD_CDP": f"http://{host(server)}?token={token}",
         "TABHERD_WS": f"ws://{host(server)}/?token={token}",
-        "PATH": os.pathsep.join((str(NODE.parent), str(Path(sys.executable).parent), os.environ["PATH"])),
+        "PATH": os.pathsep.join((str(NODE.parent), str(DIRECTORY / "node_modules" / ".bin"), os.environ["PATH"])),
         # What is not installed is missing, and not fetched.
         "npm_config_offline": "true",
         "npm_config_update_notifier": "false",

@@ -22,7 +22,14 @@ from tabherd.edge.server import Front
 from tabherd.metrics import Metrics
 from tabherd.store.memory import MemoryStore
 
-SETTINGS: dict[str, Any] = {"browsers_max": 1, "warm": 1, "disconnect_grace_s": 0, "max_active": 20}
+# A browser that is busy with a large message is not taken for dead.
+SETTINGS: dict[str, Any] = {
+    "browsers_max": 1,
+    "warm": 1,
+    "disconnect_grace_s": 0,
+    "max_active": 20,
+    "probe_limit_ms": 60_000,
+}
 
 
 class House:

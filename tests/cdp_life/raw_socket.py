@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 TEXT, BINARY, CONTINUATION, CLOSE, PING, PONG = 1, 2, 0, 8, 9, 10
-LIMIT_S = 30
+LIMIT_S = 90
 
 
 class Frame(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 import pytest
 import pytest_asyncio
@@ -79,19 +80,19 @@ async def test_a_client_that_stops_reading_is_let_go_although_it_talks(here: Hou
 
 
 async def test_a_client_that_does_not_read_does_not_slow_its_neighbour(here: House) -> None:
-    async with (
-        raw_socket(here.url, await here.token(), receive_bytes=1 << 16) as stuck,
-        wire_client(here.url, await here.token("bob")) as neighbour,
-    ):
-        theirs = await neighbour.page()
-        page = await stuck.page()
+    await until_async(lambda: is_empty(here))
+    async with raw_socket(here.url, await here.token(), receive_bytes=1 << 16) as stuck, AsyncExitStack() as others:
+        (behind,) = tenants(here)
+        neighbour = await others.enter_async_context(wire_client(here.url, await here.token("bob")))
+        theirs, page = await neighbour.page(), await stuck.page()
         await stuck.ask(3, "Runtime.enable", page)
         stuck.say(4, "Runtime.evaluate", page, expression=FLOOD)
-        (socket_of_stuck,) = [one for one in tenants(here) if await is_behind(one)]
+        await until_async(lambda: is_behind(behind))
         for number in range(200):
             assert await neighbour.value(f"{number} + 1", theirs) == number + 1
-        assert socket_of_stuck.is_paused
-        assert socket_of_stuck.unsent_bytes < 16 << 20
+        assert behind.is_paused
+        assert not behind.is_closed
+        assert behind.unsent_bytes < 16 << 20
 
 
 async def test_what_comes_behind_a_large_message_does_not_cut_its_reader_off(here: House) -> None:
@@ -100,7 +101,7 @@ async def test_what_comes_behind_a_large_message_does_not_cut_its_reader_off(her
         page = await slow.page()
         (one,) = tenants(here)
         slow.say(3, "Runtime.evaluate", page, expression=f"'x'.repeat({40 << 20})", returnByValue=True)
-        assert await is_behind(one)
+        await until_async(lambda: is_behind(one))
         assert one.unsent_bytes > UNSENT_MAX_BYTES
         one.send(b'{"id":4,"result":{}}')
         assert len((await slow.hear(3))["result"]["result"]["value"]) == 40 << 20
@@ -114,12 +115,7 @@ def tenants(here: House) -> list[tenant.Tenant]:
 
 
 async def is_behind(one: tenant.Tenant) -> bool:
-    """Whether its client gets behind within a while."""
-    for _ in range(200):
-        if one.is_paused:
-            return True
-        await asyncio.sleep(0.02)
-    return False
+    return one.is_paused
 
 
 @pytest.mark.usefixtures("is_quick")

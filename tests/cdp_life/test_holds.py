@@ -17,7 +17,7 @@ from tests.server.effects_site import EffectsSite
 
 from tabherd.edge.cdp.parking import PARKED_MAX
 
-from .conftest import ws_of
+from .conftest import until_async, ws_of
 from .wire_client import CdpError, WireClient, wire_client
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -80,6 +80,10 @@ async def is_answered(client: WireClient, id: int, session_id: str = "") -> bool
     """Whether there is an answer to that, once something that no hold stops was answered in the same session."""
     await client.call("Runtime.enable" if session_id else "Browser.getVersion", {}, session_id)
     return any(message.get("id") == id for message in client.inbox)
+
+
+async def is_without_pages(client: WireClient) -> bool:
+    return await client.pages() == []
 
 
 # --- What holds -------------------------------------------------------------------------------------------------
@@ -184,7 +188,7 @@ async def test_a_held_tab_is_not_closed_under_its_holder(
         assert act(ada, tab_id, "evaluate", expression="1", controllerId="somebody").status_code == 200
         unlock(ada, tab_id, ticket)
         assert (await client.result(closing))["success"]
-        assert await client.pages() == []
+        await until_async(lambda: is_without_pages(client))
 
 
 async def test_the_window_of_a_held_tab_is_brought_to_the_front_later(

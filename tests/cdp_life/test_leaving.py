@@ -80,10 +80,10 @@ async def test_who_comes_back_within_the_grace_keeps_the_session(tmp_path: Path)
         server.client() as admin,
     ):
         async with wire_client(ws_of(server, "key=back"), server.admin_token) as client:
-            await client.open_page("data:text/html,<title>Still here</title>")
+            made, _ = await client.open_page()
         session = only(admin, "back")
         async with wire_client(session["webSocketDebuggerUrl"]) as client:
-            assert "Still here" in [page["title"] for page in await client.pages()]
+            assert made in [page["targetId"] for page in await client.pages()]
             async with wire_client(ws_of(server, "key=later"), server.admin_token):
                 later = only(admin, "later")
             # Who left after it is gone by then, so its own grace is over as well.
@@ -182,12 +182,14 @@ async def test_a_client_hears_that_its_browser_died_and_joins_the_session_again(
     with own_server.client() as admin:
         session = open_session(admin, keepAlive=True, url="data:text/html,<title>Back again</title>")
         tab_id = session["tabs"][0]["tabId"]
+        generation = admin.get(f"/tabs/{tab_id}").json()["generation"]
         async with wire_client(session["webSocketDebuggerUrl"]) as client:
             await client.page()
             for pid in browser_pids(admin):
                 kill_browser(pid)
             code, reason = await client.closed()
             assert (code, reason.partition(":")[0]) == (4502, "browser_crashed")
+        await until(lambda: admin.get(f"/tabs/{tab_id}").json()["generation"] > generation)
         assert value_of(admin, tab_id, "document.title") == "Back again"
         async with wire_client(session["webSocketDebuggerUrl"]) as client:
             assert [page["title"] for page in await client.pages()] == ["Back again"]

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from picows.websockets import ClientConnection, ConnectionClosed, connect
 
 # Nothing waits longer than this for anything; no test depends on how long it is.
-LIMIT_S = 30
+LIMIT_S = 90
 
 Message = dict[str, Any]
 

@@ -83,7 +83,7 @@ def test_certificates_are_ignored_by_tabherd_for_the_browser_and_by_chromium_for
         *("Browser.crash", "Browser.crashGpuProcess", "Browser.executeBrowserCommand", "Browser.getBrowserCommandLine"),
         *("Browser.getHistograms", "Browser.addMockCamera", "Browser.setGlobalPrivacyControl", "Browser.setDockTile"),
         *("Target.sendMessageToTarget", "Target.exposeDevToolsProtocol", "Target.autoAttachRelated"),
-        *("Target.setRemoteLocations", "Target.openDevTools", "Target.getDevToolsTarget"),
+        *("Target.setRemoteLocations", "Target.openDevTools"),
         *("SystemInfo.getInfo", "SystemInfo.getProcessInfo", "Tethering.bind", "Extensions.loadUnpacked"),
         *("Extensions.triggerAction", "PWA.install", "Cast.startDesktopMirroring", "DeviceAccess.selectPrompt"),
         *("Memory.simulatePressureNotification", "Memory.setPressureNotificationsSuppressed"),

@@ -17,7 +17,7 @@ def _methods(names_by_domain: Mapping[str, str]) -> frozenset[str]:
 
 # tabherd answers these in every session: Chromium's answers are about every tenant.
 EMULATED: Final = _methods(
-    {"Target": "setDiscoverTargets getTargets getBrowserContexts", "Browser": "close"},
+    {"Target": "setDiscoverTargets getTargets getBrowserContexts getDevToolsTarget", "Browser": "close"},
 )
 
 # Their parameters decide; `checks` has a function for each.
@@ -55,7 +55,13 @@ CHECKED_FOR_OTHERS: Final = _methods(
 CHECKED_ALONE: Final = _methods({"Tracing": "start"})
 
 # Fine in the session of a page; in that of a frame, or of a worker, they end the browser's whole process.
-FATAL_IN_FRAMES: Final = _methods({"Emulation": "setDisplayFeaturesOverride"})
+FATAL_IN_FRAMES: Final = _methods(
+    {
+        "Emulation": "setDisplayFeaturesOverride",
+        # As soon as the page is scaled.
+        "Input": "synthesizePinchGesture synthesizeScrollGesture synthesizeTapGesture",
+    }
+)
 FATAL_IN_WORKERS: Final = _methods({"Network": "setCookies"})
 
 # Contexts are the boundary here; where tenants share one, these would change it for all of them.
@@ -84,7 +90,7 @@ OF_BROWSER_DOMAINS: Final = frozenset({"BluetoothEmulation"})
 DENIED: Final = _methods(
     {
         "Target": """
-            autoAttachRelated exposeDevToolsProtocol getDevToolsTarget openDevTools sendMessageToTarget
+            autoAttachRelated exposeDevToolsProtocol openDevTools sendMessageToTarget
             setRemoteLocations
         """,
         "Browser": """

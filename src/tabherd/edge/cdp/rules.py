@@ -128,6 +128,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "Network.continueInterceptedRequest": "Use Fetch.continueRequest.",
     "Emulation.setDisplayFeaturesOverride": "Use it in the session of the page.",
     "Fetch": "Use it in the session of a page.",
+    "Input": "Use it in the session of the page.",
     "Network": "Use it in the session of a page.",
     "Security": "Use it in the session of a page.",
     "Storage": "Use it in the session of a page.",

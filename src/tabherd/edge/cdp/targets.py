@@ -44,6 +44,13 @@ _GATE_FILTER: Final[TargetFilter] = (
     {"type": "browser_ui", "exclude": True},
     {},
 )
+# What a tab is asked for, to see the page that it wraps.
+_PAGE_OF_TAB: Final = {
+    "autoAttach": True,
+    "waitForDebuggerOnStart": False,
+    "flatten": True,
+    "filter": ({"type": "page"},),
+}
 # What no client is shown, whoever it is.
 _HIDDEN: Final = frozenset({"browser", "browser_ui"})
 
@@ -89,6 +96,8 @@ class TargetWatch:
         # The tab that wraps each page, both ways.
         self._tab_of: dict[str, str] = {}
         self._page_of: dict[str, str] = {}
+        # Until all that exists has been told, which is in no order.
+        self._is_listing = True
         # The tab that came up last, until its page does: Chromium says them in one breath.
         self._last_tab: TargetInfo | None = None
         # Chromium's id of the browser's own profile.
@@ -114,6 +123,8 @@ class TargetWatch:
             targets = await watch._connection.call("Target.getTargets")
             watch.own_profile_id = own_profile(contexts, targets["targetInfos"])
             await watch._connection.call("Target.setDiscoverTargets", {"discover": True, "filter": _ALL})
+            watch._is_listing = False
+            await asyncio.gather(*map(watch._ask_for_page, watch._unpaired_tabs()))
             await watch._connection.call(
                 "Target.setAutoAttach",
                 {"autoAttach": True, "waitForDebuggerOnStart": may_hold, "flatten": True, "filter": _GATE_FILTER},
@@ -230,10 +241,34 @@ class TargetWatch:
     # --- Parts ------------------------------------------------------------------------------------------------------
 
     def _pair(self, info: TargetInfo) -> None:
-        tab, self._last_tab = self._last_tab, info if info["type"] == "tab" else None
+        tab, self._last_tab = self._last_tab, info if info["type"] == "tab" and not self._is_listing else None
         if info["type"] == "page" and tab is not None and tab.get("browserContextId") == info.get("browserContextId"):
-            self._tab_of[info["targetId"]] = tab["targetId"]
-            self._page_of[tab["targetId"]] = info["targetId"]
+            self._join(tab["targetId"], info["targetId"])
+
+    def _join(self, tab_id: str, page_id: str) -> None:
+        self._tab_of[page_id] = tab_id
+        self._page_of[tab_id] = page_id
+
+    def _unpaired_tabs(self) -> list[str]:
+        """Tabs whose page matters, for ownership goes by target in the browser's own profile, and is not known."""
+        found = self.in_context(self.own_profile_id)
+        return [one["targetId"] for one in found if one["type"] == "tab" and one["targetId"] not in self._page_of]
+
+    async def _ask_for_page(self, tab_id: str) -> None:
+        """Which page that tab wraps: the one to which its own auto-attach attaches."""
+        try:
+            attached = await self._connection.call("Target.attachToTarget", {"targetId": tab_id, "flatten": True})
+            session_id = attached["sessionId"]
+            stop = self._connection.listen(
+                session_id,
+                "Target.attachedToTarget",
+                lambda event: self._join(tab_id, event["targetInfo"]["targetId"]),
+            )
+            await self._connection.call("Target.setAutoAttach", _PAGE_OF_TAB, session_id=session_id)
+            stop()
+            self._connection.post("Target.detachFromTarget", {"sessionId": session_id})
+        except CdpFailure as failure:
+            log.debug("a tab was closed before it was known", targetId=tab_id, reason=str(failure))
 
     def _followers_of(self, info: TargetInfo) -> list[Follower]:
         return list(self._followers.get(info.get("browserContextId", ""), ()))

@@ -340,6 +340,9 @@ class Tenant(Socket):
                 self._answer(request, {})
             case "Target.getTargets":
                 self._answer(request, {"targetInfos": self._targets.targets(params)})
+            case "Target.getDevToolsTarget":
+                # No page here has developer tools open; some clients keep asking.
+                self._answer(request, {})
             case "Target.getBrowserContexts":
                 self._answer(request, self._targets.contexts())
             case "Target.setAutoAttach" if params.get("autoAttach") and params.get("flatten") is not True:
