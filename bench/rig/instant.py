@@ -179,6 +179,9 @@ class InstantBrowser:
     async def pages(self) -> list[Page]:
         return []
 
+    def worked_ms(self) -> int:
+        return 0
+
     async def probe(self) -> Usage:
         return Usage()
 

@@ -115,7 +115,7 @@ class Pool(Section, frozen=True, kw_only=True):
     pinned_hosts: Annotated[dict[str, str], Meta(max_length=10_000)] = {}
     # How often a browser is asked whether it answers.
     probe_every_ms: Annotated[int, Meta(ge=50, le=60_000)] = 1_000
-    # How long it may take; the second miss in a row kills it.
+    # How long it may take; the second miss in a row kills it, or the fifth while it is at work.
     probe_limit_ms: Annotated[int, Meta(ge=50, le=60_000)] = 1_000
     # A browser is replaced after so many sessions, never under a live one.
     recycle_sessions: Annotated[int, Meta(ge=1, le=1_000_000)] = 500

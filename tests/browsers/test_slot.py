@@ -41,6 +41,18 @@ def test_a_browser_that_misses_one_probe_gets_no_new_sessions_and_with_the_secon
     on_stage(play)
 
 
+def test_a_browser_that_does_not_answer_but_works_is_given_more_time_and_not_for_ever() -> None:
+    async def play(stage: Stage) -> None:
+        (first,) = stage.alive
+        (slot,) = stage.pool.slots
+        first.is_hung = first.is_at_work = True
+        suspected_ms = await stage.until(lambda: slot.is_suspect)
+        killed_ms = suspected_ms + await stage.until(lambda: not first.is_alive)
+        assert 5_000 <= killed_ms <= 6_300
+
+    on_stage(play)
+
+
 def test_a_browser_that_answers_again_in_time_takes_sessions_again() -> None:
     async def play(stage: Stage) -> None:
         (first,) = stage.alive

@@ -179,7 +179,7 @@ async def test_the_socket_of_a_page_outlives_neither_the_page_nor_hides_why(
         await client.call("Runtime.evaluate", {"expression": "1"})
         assert ada.get(f"/json/close/{made}").status_code == 200
         code, reason = await client.closed()
-        assert code == 4502
+        assert code == 4404
         assert reason
 
 

@@ -210,6 +210,8 @@ class Process:
         self.is_alive = True
         # Alive, but answers nobody: what SIGSTOP does.
         self.is_hung = False
+        # Whether it uses the processor all the time.
+        self.is_at_work = False
         self.contexts: dict[str, Context] = {}
         # The browser's own profile, which no id names.
         self.profile = Context()
@@ -407,6 +409,9 @@ class SimBrowser:
     async def pages(self) -> list[Page]:
         await self._call()
         return [self.process.describe(target) for target in self.process.targets.values()]
+
+    def worked_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000) if self.process.is_at_work else 0
 
     async def probe(self) -> Usage:
         await self._call()

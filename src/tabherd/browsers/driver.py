@@ -19,6 +19,7 @@ from typing import Any, Final
 import structlog
 
 from ..core.model import Browser
+from . import process
 from .cdp import CdpConnection, CdpSession
 from .downloads import Downloads, forbid_downloads
 from .frames import FrameSessions
@@ -269,6 +270,9 @@ class DrivenBrowser:
     async def probe(self) -> Usage:
         await self._connection.call("Browser.getVersion")
         return self._meter.latest() if self._meter is not None else Usage()
+
+    def worked_ms(self) -> int:
+        return 0 if self._meter is None else process.cpu_ms(self.row.pid)
 
     async def wait_gone(self) -> str:
         return await self._connection.wait_closed()

@@ -280,6 +280,10 @@ class BrowserPort(Protocol):
         """Whether it answers, and what it costs now. Cheap enough to be asked every second."""
         ...
 
+    def worked_ms(self) -> int:
+        """Processor time that its main process has used so far; 0 when that cannot be known."""
+        ...
+
     async def wait_gone(self) -> str:
         """Returns when the process exits or the socket closes, with the reason."""
         ...

@@ -25,6 +25,9 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
+# What the kernel counts processor time in.
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+
 # How long killed processes may take to leave the process table, and how often we look.
 VANISH_LIMIT_S: Final = 5.0
 VANISH_POLL_S: Final = 0.005
@@ -76,6 +79,11 @@ def is_running(pid: int) -> bool:
     """Whether there is such a process and it is no zombie."""
     fields = _stat(pid)
     return bool(fields) and fields[0] not in ("Z", "X")
+
+
+def cpu_ms(pid: int) -> int:
+    """Processor time that it and the children it has waited for used; 0 when there is none."""
+    return cpu_ticks(pid) * 1000 // TICKS_PER_S
 
 
 def cpu_ticks(pid: int) -> int:

@@ -2,7 +2,8 @@
 
 A slot is a place for a browser. It remembers, in its circuit breaker, how often browsers died in it. Death is never
 polled for: the process exit and the socket's close each end `wait_gone`. A browser that lives but does not answer is
-found by a cheap probe: the first miss stops new sessions from going there, the second kills it.
+found by a cheap probe: the first miss stops new sessions from going there, the second kills it, or the fifth if its
+processor time shows that it is at work.
 
 What it keeps: every state change is on disk before anybody relies on it, except death, which is told at once; a
 browser is never ended under a live session unless it died, hung or somebody asked for it by name.
@@ -14,7 +15,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import structlog
@@ -25,6 +26,13 @@ from ..core.model import Browser, changed
 from .port import BrowserGone, BrowserPort, CdpFailure, Launcher, LaunchFailed, PageListener, Seat, Usage
 
 log = structlog.get_logger("browsers")
+
+
+# Probes in a row that a browser misses before it is killed, and how many when its processor time shows that it works.
+MISSES_MAX: Final = 2
+MISSES_MAX_AT_WORK: Final = 5
+# It works if it had this much of a processor since the miss before.
+AT_WORK_SHARE: Final = 0.05
 
 
 class SlotPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,6 +277,7 @@ class Slot:
     async def _watch(self, browser: BrowserPort, gone: asyncio.Future[str]) -> str | None:
         """Returns when the browser is dead, is empty and wanted gone, or has to be killed (then with the reason)."""
         policy = self._owner.policy
+        misses, worked_ms = 0, 0
         while True:
             # After a miss it is asked again at once: two misses are two seconds, not three.
             await self._pause(gone, 0 if self.is_suspect else policy.probe_every_ms / 1000)
@@ -286,10 +295,14 @@ class Slot:
                     self.is_suspect = False
                     self._owner.slot_changed(self)
                 continue
-            if self.is_suspect:
-                return f"It did not answer for {2 * policy.probe_limit_ms} ms."
+            misses = misses + 1 if self.is_suspect else 1
+            worked_ms, before_ms = browser.worked_ms(), worked_ms
+            # One that works is not stuck: it is starved, or has a huge message in hand. It is given more time.
+            is_at_work = worked_ms - before_ms >= policy.probe_limit_ms * AT_WORK_SHARE
+            if misses >= (MISSES_MAX_AT_WORK if is_at_work else MISSES_MAX):
+                return f"It did not answer for {misses * policy.probe_limit_ms} ms."
             self.is_suspect = True
-            log.warning("browser missed a probe", browserId=self.row.id)
+            log.warning("browser missed a probe", browserId=self.row.id, misses=misses)
 
     async def _pause(self, gone: asyncio.Future[str], pause_s: float) -> None:
         """Until it is time, somebody nudges, or the browser dies."""

@@ -24,7 +24,6 @@ log = structlog.get_logger(__name__)
 FRESH_S: Final = 10.0
 FRESH_PER_COST: Final = 100
 
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -63,7 +62,7 @@ def measure(group: int) -> Usage:
     pids = process.group_members(group)
     return Usage(
         pss_bytes=sum(_pss_bytes(pid) for pid in pids),
-        cpu_ms=sum(process.cpu_ticks(pid) for pid in pids) * 1000 // _TICKS_PER_S,
+        cpu_ms=sum(process.cpu_ticks(pid) for pid in pids) * 1000 // process.TICKS_PER_S,
         processes=len(pids),
     )
 

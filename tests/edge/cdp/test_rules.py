@@ -38,7 +38,7 @@ NO_TARGET = Refuse(-32602, "No target with given id found", is_denial=False)
     ("target_type", "kind"),
     [
         *(("browser", Kind.ROOT), ("tab", Kind.TAB), ("page", Kind.PAGE), ("iframe", Kind.FRAME)),
-        *(("webview", Kind.FRAME), ("worker", Kind.WORKER), ("service_worker", Kind.WORKER)),
+        *(("webview", Kind.FRAME), ("worker", Kind.WORKER), ("service_worker", Kind.SERVICE_WORKER)),
         *(("shared_worker", Kind.WORKER), ("auction_worklet", Kind.WORKER), ("shared_storage_worklet", Kind.WORKER)),
         *(("browser_ui", None), ("other", None), ("background_page", None), ("", None), ("Page", None)),
     ],

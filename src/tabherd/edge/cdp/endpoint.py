@@ -51,6 +51,8 @@ PAGE_PATH: Final = "/devtools/page/"
 NOTED: Final = frozenset({"Runtime.runIfWaitingForDebugger", "Page.enable", "Page.disable"})
 # How often a denied method of one client is written down; a hostile one sends thousands.
 DENIALS_NOTED_MAX: Final = 100
+# How long is waited before a client is told whether its browser is gone or only its page.
+WHY_PAUSE_S: Final = 0.1
 # How many methods are counted by their name.
 DENIED_METHODS_MAX: Final = 200
 # A client that shows an answer's body when it is refused needs no more; this one shows only the answers to commands.
@@ -66,6 +68,10 @@ class Lodger(msgspec.Struct, eq=False, kw_only=True):
     # Where it connects from.
     client: Address | None
     live: LiveSession
+    # Of the browser that it is connected to.
+    watch: TargetWatch
+    # The tab whose page it is connected to; empty: the whole browser.
+    tab_id: str
     # Whether the session was leased for it, and not joined.
     is_leaseholder: bool
     # Whether it lives by this connection; not so for guests.
@@ -246,6 +252,8 @@ class CdpEndpoint:
             caller=badge.caller,
             client=client,
             live=live,
+            watch=tenant.watch,
+            tab_id="" if tab is None else tab.row.id,
             is_leaseholder=is_leaseholder,
             is_owner=is_owner,
             expiry=asyncio.get_running_loop().call_later(left_s, tenant.detach, too_late),
@@ -372,9 +380,17 @@ class CdpEndpoint:
         lodger = self._lodgers.get(tenant)
         if lodger is None:
             return
-        tenant.close_with(
-            BrowserCrashed("The browser or the page is gone.", sessionId=lodger.live.row.id, retry_after_ms=1_000)
-        )
+        session_id = lodger.live.row.id
+
+        async def say_why() -> None:
+            # Which of the two it was shows when the watch has heard of it, too.
+            await asyncio.sleep(WHY_PAUSE_S)
+            if lodger.tab_id and not lodger.watch.is_closed:
+                tenant.close_with(TabNotFound("The tab is closed.", sessionId=session_id, tabId=lodger.tab_id))
+            else:
+                tenant.close_with(BrowserCrashed("The browser is gone.", sessionId=session_id, retry_after_ms=1_000))
+
+        self.spawn(say_why())
 
     async def check_badge(self, tenant: Tenant) -> None:
         """A credential may be revoked while its sockets are open."""

@@ -63,6 +63,10 @@ FATAL_IN_FRAMES: Final = _methods(
     }
 )
 FATAL_IN_WORKERS: Final = _methods({"Network": "setCookies"})
+# When it has been stopped, or its process has ended, and nobody can know that in time.
+FATAL_IN_SERVICE_WORKERS: Final = _methods(
+    {"Network": "getResponseBody loadNetworkResource", "Storage": "deleteStorageBucket"}
+)
 
 # Contexts are the boundary here; where tenants share one, these would change it for all of them.
 OF_CONTEXTS: Final = _methods(

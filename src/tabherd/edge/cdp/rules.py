@@ -28,6 +28,7 @@ from .methods import (
     EMULATED,
     EMULATED_AT_ROOT,
     FATAL_IN_FRAMES,
+    FATAL_IN_SERVICE_WORKERS,
     FATAL_IN_WORKERS,
     GUARDED_DOMAINS,
     OF_BROWSER,
@@ -65,13 +66,17 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "webview": Kind.FRAME,
     "worker": Kind.WORKER,
     "shared_worker": Kind.WORKER,
-    "service_worker": Kind.WORKER,
+    "service_worker": Kind.SERVICE_WORKER,
     "worklet": Kind.WORKER,
     "auction_worklet": Kind.WORKER,
     "shared_storage_worklet": Kind.WORKER,
 }
 _BEYOND_PAGES: Final = DENIED_DOMAINS | GUARDED_DOMAINS
-_FATAL: Final[Mapping[Kind, frozenset[str]]] = {Kind.FRAME: FATAL_IN_FRAMES, Kind.WORKER: FATAL_IN_WORKERS}
+_FATAL: Final[Mapping[Kind, frozenset[str]]] = {
+    Kind.FRAME: FATAL_IN_FRAMES,
+    Kind.WORKER: FATAL_IN_WORKERS,
+    Kind.SERVICE_WORKER: FATAL_IN_WORKERS | FATAL_IN_SERVICE_WORKERS,
+}
 # A name that can be put into a message as it is.
 _METHOD: Final = re.compile(r"[A-Za-z]{1,60}\.[A-Za-z]{1,60}")
 

@@ -21,7 +21,7 @@ import structlog
 
 from ...browsers.cdp import CdpConnection
 from ...browsers.pages import own_profile
-from ...browsers.port import BrowserGone, CdpFailure
+from ...browsers.port import BrowserGone, CdpFailure, TabGone
 
 log = structlog.get_logger("cdp")
 
@@ -226,6 +226,9 @@ class TargetWatch:
 
     def _attached(self, event: Mapping[str, Any]) -> None:
         info, session_id, is_waiting = _bounded(event["targetInfo"]), event["sessionId"], event["waitingForDebugger"]
+        if info["type"] == "tab":
+            # Only `_ask_for_page` does that.
+            return
         target_id = info["targetId"]
         self._attachable.add(target_id)
         waited_for = {one for one in self._followers_of(info) if one.target_arrived(info, is_waiting)}
@@ -267,7 +270,7 @@ class TargetWatch:
             await self._connection.call("Target.setAutoAttach", _PAGE_OF_TAB, session_id=session_id)
             stop()
             self._connection.post("Target.detachFromTarget", {"sessionId": session_id})
-        except CdpFailure as failure:
+        except (CdpFailure, TabGone) as failure:
             log.debug("a tab was closed before it was known", targetId=tab_id, reason=str(failure))
 
     def _followers_of(self, info: TargetInfo) -> list[Follower]:
@@ -285,7 +288,7 @@ class TargetWatch:
         try:
             async with asyncio.timeout(LET_GO_LIMIT_S):
                 await self._connection.call("Runtime.runIfWaitingForDebugger", session_id=session_id)
-        except (TimeoutError, BrowserGone, CdpFailure) as reason:
+        except (TimeoutError, BrowserGone, CdpFailure, TabGone) as reason:
             log.debug("a new target does not say that it runs", reason=str(reason))
         self._connection.post("Target.detachFromTarget", {"sessionId": session_id})
 

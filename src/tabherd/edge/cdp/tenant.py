@@ -32,6 +32,7 @@ from .parking import Parking
 from .plans import Plan, Plans
 from .replies import HOOKED, Hook, Replies
 from .rules import Forward, Kind, Rule
+from .targets import TargetWatch
 from .tree import Node, Tree
 from .upstream import MESSAGE_MAX_BYTES, Upstream
 
@@ -102,6 +103,11 @@ class Tenant(Socket):
         self._ignores_certificates = False
         self._pulse = Pulse()
         self._beating: asyncio.TimerHandle | None = None
+
+    @property
+    def watch(self) -> TargetWatch:
+        """Of the browser that it is connected to."""
+        return self._own.watch
 
     async def connect(self, url: str) -> None:
         """Connect to the browser, or to one page of it; raises `BrowserGone`."""

@@ -21,6 +21,7 @@ class Kind(StrEnum):
     PAGE = "page"
     FRAME = "frame"  # a frame with a process of its own
     WORKER = "worker"
+    SERVICE_WORKER = "service_worker"  # it may be stopped while it is attached to, as no other can
 
 
 class Rule(Enum):
