@@ -32,14 +32,16 @@ def head_of(**headers: str) -> Head:
 # --- Host and Origin --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:7722", "localhost:7722", "LOCALHOST:7722", "[::1]:7722"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:7722", "localhost:7722", "LOCALHOST:7722", "[::1]:7722", "127.0.0.1", "[::1]"]
+)
 def test_our_own_names_are_admitted(host: str) -> None:
     guard_of().check_address(head_of(host=host), None)
 
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "evil.example:7722", "127.0.0.1", "127.0.0.1:80", "localhost.evil.example:7722", "", ":7722",
+    ["evil.example", "evil.example:7722", "localhost", "127.0.0.1:80", "localhost.evil.example:7722", "", ":7722",
      "127.0.0.1:7722.evil.example", "192.168.0.9:7722"],
 )  # fmt: skip
 def test_a_foreign_host_is_refused(host: str) -> None:

@@ -1,8 +1,8 @@
 """The guard at the door: which Host and Origin may speak to us, who the caller is, and how fast it may send.
 
-- **Host** must name this server: the address it listens on, localhost, 127.0.0.1 or [::1] with its port, the local
-  address of the connection itself, or one of `[server] allowed_hosts` (with any port, unless the entry names one).
-  A page that points its own DNS name at us is therefore refused before anything else happens.
+- **Host** must name this server: the address it listens on, localhost, 127.0.0.1 or [::1] with its port (the last two
+  also without), the local address of the connection itself, or one of `[server] allowed_hosts` (with any port, unless
+  the entry names one). A page that points its own DNS name at us is therefore refused before anything else happens.
 - **Origin**, when a browser sends one, must be that same host.
 - **Token**: `Authorization: Bearer T`. In the query (`?token=`) only where a client cannot set headers, WebSockets
   and `/json/*`, because URLs end up in logs and histories. Without auth every caller is an admin; Host and Origin
@@ -58,7 +58,9 @@ class Guard:
         self._clock = clock
         self._buckets = TokenBuckets(config.auth.rate_per_s, config.auth.rate_burst)
         names = {"localhost", "127.0.0.1", "[::1]", _bracketed(config.server.host)}
-        self._hosts = frozenset(spelling for name in names for spelling in _spellings(name, port))
+        spelt = frozenset(spelling for name in names for spelling in _spellings(name, port))
+        # ChromeDriver leaves the port out. No browser does, so no page of another port gets in by that.
+        self._hosts = spelt | {b"127.0.0.1", b"[::1]"}
         # Configured names: bare ones fit any port, since a proxy or a port mapping may stand before us.
         self._allowed = frozenset(_bracketed(name).lower().encode() for name in config.server.allowed_hosts)
         # The scopes as the verbs want them; there are only so many combinations.
