@@ -94,6 +94,8 @@ SESSION = {
     "access": "exclusive",
     "reuse": "never",
     "endReason": "",
+    "cdpUrl": "",
+    "webSocketDebuggerUrl": "",
 }
 COMMAND = {
     "commandId": "cmd_1",
