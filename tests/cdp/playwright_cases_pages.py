@@ -100,6 +100,27 @@ async def init_scripts_run_before_the_scripts_of_windows_without_opener(client: 
     assert await opened.evaluate("first") == client.mark
 
 
+async def all_that_was_set_holds_for_the_first_script_of_windows_without_opener(client: Client) -> None:
+    context = await client.new_context(
+        user_agent=client.mark, timezone_id="Asia/Tokyo", locale="de-DE", color_scheme="dark", has_touch=True
+    )
+    reported: list[list[object]] = []
+    await context.expose_function("report", lambda seen: reported.append(seen))
+    await context.add_init_script("window.runs = (window.runs ?? 0) + 1")
+    # The page's first script reads this property.
+    await context.add_init_script("""Object.defineProperty(window, 'planted', {get: () => report([
+        runs, navigator.userAgent, Intl.DateTimeFormat().resolvedOptions().timeZone, navigator.language,
+        matchMedia('(prefers-color-scheme: dark)').matches, 'ontouchstart' in window])})""")
+    page = await client.page("opener", context)
+    reported.clear()
+    async with context.expect_page() as waiting:
+        await page.click("#noopener")
+    opened = await waiting.value
+    await opened.evaluate("first")
+    assert reported == [[1, client.mark, "Asia/Tokyo", "de-DE", True, True]]
+    assert await opened.evaluate("runs") == 1
+
+
 async def a_popup_that_closes_itself_is_reported_closed(client: Client) -> None:
     page = await client.page("opener")
     async with page.expect_popup() as waiting:

@@ -17,6 +17,7 @@ import msgspec
 from ... import logs
 from ...browsers.port import BrowserGone, CdpFailure
 from . import message
+from .first_document import FirstDocument
 from .ownership import Ownership
 from .targets import DEFAULT_FILTER, TargetFilter, TargetInfo, is_wanted
 
@@ -151,6 +152,10 @@ class TargetDomain:
     def is_waiting(self, target_id: str) -> bool:
         """Whether that target waits until the client lets it run."""
         return self._own.watch.is_held_for(target_id, self)
+
+    def first_document(self, target_id: str) -> FirstDocument | None:
+        """The first document of a window that waits for the client and cannot hear it before it runs."""
+        return self._own.watch.first_document(target_id, self)
 
     # --- What its connection sees -----------------------------------------------------------------------------------
 

@@ -30,7 +30,9 @@ from ...metrics import Metrics
 from ..auth import Address, Badge, Guard, act_for, as_controller
 from ..sockets import Socket
 from ..upgrade import Upgrade
+from .first_document import RUN
 from .house import Traffic
+from .kept_back import EARLY
 from .ownership import Ownership
 from .parking import Parking
 from .peer import user_of
@@ -48,7 +50,7 @@ log = logs.get_logger("cdp")
 BROWSER_PATH: Final = "/devtools/browser/"
 PAGE_PATH: Final = "/devtools/page/"
 # Of which methods a tenant takes note although they pass.
-NOTED: Final = frozenset({"Runtime.runIfWaitingForDebugger", "Page.enable", "Page.disable"})
+NOTED: Final = EARLY | {RUN, "Page.enable", "Page.disable"}
 # How often a denied method of one client is written down; a hostile one sends thousands.
 DENIALS_NOTED_MAX: Final = 100
 # How long is waited before a client is told whether its browser is gone or only its page.

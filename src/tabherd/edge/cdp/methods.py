@@ -77,6 +77,9 @@ OF_CONTEXTS: Final = _methods(
     }
 )
 
+# Whole domains of that sort: they tell of all workers of the context and the pages that these control, and stop them.
+OF_CONTEXTS_DOMAINS: Final = frozenset({"BackgroundService", "ServiceWorker"})
+
 # They reach every tenant, or spend what all share; only for one who has the browser alone.
 OF_BROWSER: Final = _methods(
     {

@@ -25,6 +25,9 @@ CRASHES_WINDOW_S: Final = 60.0
 # Downloads that are remembered.
 DOWNLOADS_MAX: Final = 10_000
 
+# Addresses to which no client can send a page.
+_OF_THE_BROWSER: Final = ("chrome:", "devtools:")
+
 
 class Ownership:
     """What one connection owns."""
@@ -85,6 +88,9 @@ class Ownership:
 
     def owns(self, info: TargetInfo) -> bool:
         """Whether that target is this client's."""
+        if info["url"].startswith(_OF_THE_BROWSER):
+            # A window of the full build has tabs of the browser's own, such as what drops from the address bar.
+            return False
         if not self.tenancy.is_shared:
             return self.owns_context(info.get("browserContextId", ""))
         target_id = self.watch.page_of_tab(info["targetId"]) if info["type"] == "tab" else info["targetId"]

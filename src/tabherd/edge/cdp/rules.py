@@ -34,6 +34,7 @@ from .methods import (
     OF_BROWSER,
     OF_BROWSER_DOMAINS,
     OF_CONTEXTS,
+    OF_CONTEXTS_DOMAINS,
     OF_ROOT,
     OF_TAB,
     PASSED,
@@ -152,7 +153,11 @@ def kind_of(target_type: str) -> Kind | None:
 def rule_for(kind: Kind, method: str, tenancy: Tenancy) -> Rule:
     if method in EMULATED or (kind is Kind.ROOT and method in EMULATED_AT_ROOT):
         return Rule.EMULATE
-    if tenancy.is_shared and (method in OF_CONTEXTS or (kind is Kind.ROOT and method.startswith("Storage."))):
+    if tenancy.is_shared and (
+        method in OF_CONTEXTS
+        or _domain(method) in OF_CONTEXTS_DOMAINS
+        or (kind is Kind.ROOT and method.startswith("Storage."))
+    ):
         # Playwright sends this one when it connects, and takes a refusal for a broken browser. Answered and no more.
         is_greeting = kind is Kind.ROOT and method == "Browser.setDownloadBehavior"
         return Rule.EMULATE if is_greeting else Rule.DENY

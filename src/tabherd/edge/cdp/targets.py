@@ -22,6 +22,7 @@ import structlog
 from ...browsers.cdp import CdpConnection
 from ...browsers.pages import own_profile
 from ...browsers.port import BrowserGone, CdpFailure, TabGone
+from .first_document import FirstDocument, lacks_renderer
 
 log = structlog.get_logger("cdp")
 
@@ -74,10 +75,14 @@ class Follower(Protocol):
 class _Held:
     """A target that waits."""
 
-    def __init__(self, session_id: str, waited_for: set[Follower], limit: asyncio.TimerHandle) -> None:
+    def __init__(
+        self, session_id: str, waited_for: set[Follower], limit: asyncio.TimerHandle, first: FirstDocument | None
+    ) -> None:
         self.session_id = session_id
         self.waited_for = waited_for
         self.limit = limit
+        # What it is prepared for, if it has no renderer that could hear it from its clients.
+        self.first = first
 
 
 class TargetWatch:
@@ -96,8 +101,8 @@ class TargetWatch:
         # The tab that wraps each page, both ways.
         self._tab_of: dict[str, str] = {}
         self._page_of: dict[str, str] = {}
-        # Until all that exists has been told, which is in no order.
-        self._is_listing = True
+        # While all that exists is told, which is in no order.
+        self._is_listing = False
         # The tab that came up last, until its page does: Chromium says them in one breath.
         self._last_tab: TargetInfo | None = None
         # Chromium's id of the browser's own profile.
@@ -122,6 +127,7 @@ class TargetWatch:
             contexts = await watch._connection.call("Target.getBrowserContexts")
             targets = await watch._connection.call("Target.getTargets")
             watch.own_profile_id = own_profile(contexts, targets["targetInfos"])
+            watch._is_listing = True
             await watch._connection.call("Target.setDiscoverTargets", {"discover": True, "filter": _ALL})
             watch._is_listing = False
             await asyncio.gather(*map(watch._ask_for_page, watch._unpaired_tabs()))
@@ -157,6 +163,11 @@ class TargetWatch:
     def is_held_for(self, target_id: str, follower: Follower) -> bool:
         held = self._held.get(target_id)
         return held is not None and follower in held.waited_for
+
+    def first_document(self, target_id: str, follower: Follower) -> FirstDocument | None:
+        """The first document of a window that waits for this follower and cannot hear it before it runs."""
+        held = self._held.get(target_id)
+        return held.first if held is not None and follower in held.waited_for else None
 
     def page_of_tab(self, target_id: str) -> str:
         """The page that this tab wraps; empty when that is not known."""
@@ -220,6 +231,8 @@ class TargetWatch:
         self._page_of.pop(self._tab_of.pop(target_id, ""), None)
         if (held := self._held.pop(target_id, None)) is not None:
             held.limit.cancel()
+            if held.first is not None:
+                held.first.vanish()
         if info is not None:
             for follower in self._followers_of(info):
                 follower.target_destroyed(target_id)
@@ -237,7 +250,8 @@ class TargetWatch:
             self._connection.post("Target.detachFromTarget", {"sessionId": session_id})
             return
         limit = asyncio.get_running_loop().call_later(HELD_LIMIT_S, self._run_late, target_id)
-        self._held[target_id] = _Held(session_id, waited_for, limit)
+        first = FirstDocument(target_id) if lacks_renderer(info) else None
+        self._held[target_id] = _Held(session_id, waited_for, limit, first)
         if not waited_for:
             self._run(target_id)
 
@@ -279,7 +293,11 @@ class TargetWatch:
     def _run(self, target_id: str) -> None:
         held = self._held.pop(target_id)
         held.limit.cancel()
-        letting_go = asyncio.get_running_loop().create_task(self._let_go(held.session_id))
+        if held.first is not None and held.first.is_prepared:
+            run = held.first.run(self._connection, held.session_id)
+        else:
+            run = self._let_go(held.session_id)
+        letting_go = asyncio.get_running_loop().create_task(run)
         self._letting_go.add(letting_go)
         letting_go.add_done_callback(self._letting_go.discard)
 

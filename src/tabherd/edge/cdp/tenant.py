@@ -25,7 +25,9 @@ from ..pulse import Pulse
 from ..sockets import Socket
 from . import message, rules
 from .emulation import TargetDomain
+from .first_document import RUN
 from .house import House
+from .kept_back import BINDING_CALLED, EARLY, KeptBack
 from .message import Request
 from .ownership import Ownership
 from .parking import Parking
@@ -48,8 +50,6 @@ SESSIONS_MAX: Final = 1_000
 IN_FLIGHT_MAX: Final = 10_000
 # How long Chromium may take to show that it has taken in all that was sent.
 SETTLE_LIMIT_S: Final = 2.0
-# What lets a target run that was started paused.
-RUN: Final = "Runtime.runIfWaitingForDebugger"
 # Close codes are HTTP's status codes from here on.
 CLOSE_CODE_BASE: Final = 4_000
 
@@ -83,6 +83,7 @@ class Tenant(Socket):
         self._upstream: Upstream | None = None
         self._targets: TargetDomain | None = None
         self._replies: Replies | None = None
+        self._kept_back: KeptBack | None = None
         self._tree = Tree(root)
         # What is done with answers that are not simply handed on, by session and id.
         self._hooks: dict[tuple[bytes, int], Hook] = {}
@@ -117,6 +118,7 @@ class Tenant(Socket):
         info = await self.inject("Target.getTargetInfo", {}, "")
         self._targets = TargetDomain(self, self._own, info["targetInfo"]["targetId"])
         self._replies = Replies(self, self._targets, self._own)
+        self._kept_back = KeptBack(self, self._targets, self._send_kept)
 
     # --- The socket -------------------------------------------------------------------------------------------------
 
@@ -238,8 +240,8 @@ class Tenant(Socket):
     def _perform(self, node: Node, plan: Plan, request: Request, *, has_waited: bool = False) -> None:
         """Do what the rules say."""
         if plan.rule is Rule.PASS:
-            if plan.is_noted:
-                self._note(node, request)
+            if plan.is_noted and self._is_kept(node, request):
+                return
             if self._forward(node, request, request.params) and request.method == RUN:
                 self._let_run(node)
         elif plan.rule is Rule.DENY:
@@ -381,7 +383,8 @@ class Tenant(Socket):
 
     # --- What is noticed on the way ---------------------------------------------------------------------------------
 
-    def _note(self, node: Node, request: Request) -> None:
+    def _is_kept(self, node: Node, request: Request) -> bool:
+        """Take note of it; whether it is to wait until its window has a document."""
         match request.method:
             case "Page.enable" if node.kind is Kind.PAGE and node.session_id not in self._dialogs:
                 # It is told of dialogs from now on, so they are its to answer.
@@ -389,8 +392,20 @@ class Tenant(Socket):
                 self._house.registry.take_dialogs(node.page_id)
             case "Page.disable":
                 self._leave_dialogs(node.session_id)
+            case method if method in EARLY:
+                assert self._kept_back is not None
+                return self._kept_back.keeps(node, request)
             case _:
-                return
+                pass
+        return False
+
+    def _send_kept(self, node: Node, request: Request) -> None:
+        """The window that it is for has a document."""
+        plan = self._plans.find(node.kind, request.method)
+        if self._parking.is_waiting(node.page_id):
+            self._park(node.page_id, node, plan, request)
+        else:
+            self._unpark(node, plan, request)
 
     def _leave_dialogs(self, session_id: str) -> None:
         if (page_id := self._dialogs.pop(session_id, None)) is not None:
@@ -413,10 +428,17 @@ class Tenant(Socket):
         elif payload.startswith(message.LOOKED_AT):
             self._hear(payload)
             return
+        elif payload.startswith(BINDING_CALLED) and self._is_told_otherwise(payload):
+            return
         if is_followed:
             self.send_with_next(payload)
         else:
             self.send(payload)
+
+    def _is_told_otherwise(self, payload: bytes) -> bool:
+        """Whether the client hears of this call of a binding from its window's gate, or later."""
+        kept_back = self._kept_back
+        return kept_back is not None and kept_back.is_listening and kept_back.takes_call(payload)
 
     def _hear(self, payload: bytes) -> None:
         """An event that may not be the client's business, or that changes what is."""

@@ -1,0 +1,55 @@
+"""What would end the browser for everybody, found by sending everything everywhere: none of it does any more."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cdp_life.conftest import ws_of
+from tests.server.conftest import Server, browser_pids
+
+from .hostile import Shot, hostile
+from .sessions import Sessions
+from .site import Site
+
+pytestmark = [pytest.mark.server, pytest.mark.browser]
+
+FEATURES = {"features": [{"orientation": "vertical", "offset": 1, "maskLength": 1}]}
+POINT = {"x": 1, "y": 1}
+# By the kind of session in which it did, the messages that together did it.
+FATAL = [
+    ("iframe", [("Emulation.setDisplayFeaturesOverride", FEATURES)]),
+    (
+        "iframe",
+        [
+            ("Emulation.setPageScaleFactor", {"pageScaleFactor": 4}),
+            ("Input.synthesizePinchGesture", {**POINT, "scaleFactor": 2}),
+            ("Input.synthesizeScrollGesture", {**POINT, "yDistance": 5}),
+            ("Input.synthesizeTapGesture", POINT),
+        ],
+    ),
+    ("worker", [("Network.setCookies", {"cookies": []})]),
+    ("service_worker", [("Network.setCookies", {"cookies": []})]),
+    # It is stopped now.
+    ("page", [("ServiceWorker.enable", {}), ("ServiceWorker.stopAllWorkers", {})]),
+    (
+        "service_worker",
+        [
+            ("Storage.deleteStorageBucket", {"bucket": {"storageKey": "http://localhost/", "name": "x"}}),
+            ("Network.getResponseBody", {"requestId": "x"}),
+            ("Network.loadNetworkResource", {"url": "http://localhost/", "options": {}}),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize("build", ["server", "full_server"])
+async def test_the_browser_survives_what_used_to_end_it(build: str, site: Site, request: pytest.FixtureRequest) -> None:
+    server: Server = request.getfixturevalue(build)
+    with server.client() as admin:
+        before = browser_pids(admin)
+        async with hostile(ws_of(server), server.token_of("attacker")) as attacker:
+            sessions = await Sessions.of(attacker, site)
+            for kind, shots in FATAL:
+                await attacker.volley(Shot(method, params, sessions.by_kind[kind]) for method, params in shots)
+            # Its answer comes after the effect of all that was sent before.
+            assert await attacker.value("1 + 1", sessions.by_kind["page"]) == 2
+        assert browser_pids(admin) == before

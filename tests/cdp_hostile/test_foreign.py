@@ -1,0 +1,205 @@
+"""Attempts at what is the victim's, from every kind of session: seeing it, naming it, and speaking in its name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from tests.cdp_life.conftest import ws_of
+from tests.cdp_life.wire_client import CdpError
+
+from .conftest import Scene
+from .hostile import Shot, hostile
+from .sessions import KINDS
+
+pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+EVERYTHING = [{}]
+
+
+def grabs(scene: Scene) -> list[tuple[str, dict[str, Any]]]:
+    """Methods that name something of the victim's, each as an attacker would want it to work."""
+    ids = scene.victim.ids
+    target, context = {"targetId": ids["targetId"]}, {"browserContextId": ids["browserContextId"]}
+    cookie = {"name": "who", "value": "me", "url": scene.site.origin}
+    bounds = {"windowState": "minimized"}
+    permission = {"permission": {"name": "camera"}, "setting": "granted"}
+    tabs = [{"targetId": ids[name]} for name in ("tabTargetId", "childFrameId", "workerTargetId")]
+    return [
+        *(("Target.attachToTarget", {**one, "flatten": True}) for one in (target, *tabs)),
+        *(("Target.getTargetInfo", one) for one in (target, *tabs)),
+        ("Target.attachToTarget", target),
+        ("Target.closeTarget", target),
+        ("Target.activateTarget", target),
+        ("Target.exposeDevToolsProtocol", {**target, "bindingName": "cdp"}),
+        ("Target.openDevTools", target),
+        ("Target.autoAttachRelated", {**target, "waitForDebuggerOnStart": True}),
+        ("Target.sendMessageToTarget", {**target, "message": '{"id":1,"method":"Page.close"}'}),
+        ("Target.sendMessageToTarget", {"sessionId": ids["sessionId"], "message": '{"id":1,"method":"Page.close"}'}),
+        ("Target.detachFromTarget", {"sessionId": ids["sessionId"]}),
+        ("Target.detachFromTarget", target),
+        ("Target.createTarget", {"url": "about:blank", **context}),
+        ("Target.disposeBrowserContext", context),
+        ("Browser.getWindowForTarget", target),
+        ("Browser.getWindowBounds", {"windowId": ids["windowId"]}),
+        ("Browser.setWindowBounds", {"windowId": ids["windowId"], "bounds": bounds}),
+        ("Browser.setContentsSize", {"windowId": ids["windowId"], "width": 100, "height": 100}),
+        ("Browser.grantPermissions", {"permissions": ["camera"], **context}),
+        ("Browser.setPermission", permission | context),
+        ("Browser.resetPermissions", context),
+        ("Browser.setDownloadBehavior", {"behavior": "deny", **context}),
+        ("Browser.cancelDownload", {"guid": ids["guid"], **context}),
+        ("Browser.cancelDownload", {"guid": ids["guid"]}),
+        ("Storage.getCookies", context),
+        ("Storage.setCookies", {"cookies": [cookie], **context}),
+        ("Storage.clearCookies", context),
+        ("Page.navigate", {"url": "about:blank", "frameId": ids["frameId"]}),
+        ("Page.createIsolatedWorld", {"frameId": ids["frameId"], "grantUniveralAccess": True}),
+        ("Page.getResourceContent", {"frameId": ids["frameId"], "url": scene.victim.url}),
+        ("DOM.getFrameOwner", {"frameId": ids["childFrameId"]}),
+        ("Storage.getStorageKeyForFrame", {"frameId": ids["frameId"]}),
+        ("Runtime.evaluate", {"expression": "1", "uniqueContextId": ids["uniqueContextId"]}),
+        ("Runtime.getProperties", {"objectId": ids["objectId"]}),
+        ("Network.getResponseBody", {"requestId": ids["requestId"]}),
+        ("Network.loadNetworkResource", {"frameId": ids["frameId"], "url": scene.site.url("x"), "options": {}}),
+        ("IO.read", {"handle": ids["blobHandle"]}),
+        ("IO.resolveBlob", {"objectId": ids["objectId"]}),
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_nothing_of_the_victims_can_be_named(kind: str, scene: Scene) -> None:
+    session_id = scene.sessions.by_kind[kind]
+    answered = await scene.attacker.volley(Shot(method, params, session_id) for method, params in grabs(scene))
+    assert [(shot.method, answer) for shot, answer in answered if answer is None or "error" not in answer] == []
+
+
+async def test_a_stream_of_the_victims_is_not_read(scene: Scene) -> None:
+    """Handles are short numbers, so an own one may have the same; never the same content."""
+    for session_id in scene.sessions.by_kind.values():
+        shots = [Shot("IO.read", {"handle": str(number)}, session_id) for number in range(1, 20)]
+        answered = await scene.attacker.volley(shots)
+        assert [answer for _, answer in answered if answer is None or "error" not in answer] == []
+
+
+async def test_nobody_is_told_of_targets_that_come_and_go_elsewhere(scene: Scene) -> None:
+    attacker, client = scene.attacker, scene.victim.client
+    auto = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True, "filter": EVERYTHING}
+    for session_id in scene.sessions.by_kind.values():
+        await attacker.volley(
+            [
+                Shot("Target.setDiscoverTargets", {"discover": True, "filter": EVERYTHING}, session_id),
+                Shot("Target.setAutoAttach", auto, session_id),
+                Shot("Target.getTargets", {"filter": EVERYTHING}, session_id),
+                Shot("Target.getBrowserContexts", {}, session_id),
+            ]
+        )
+    _, session_id = await client.open_page(scene.victim.url)
+    assert await client.value("window.open('about:blank') !== null", session_id, userGesture=True) is True
+    opened = [one["targetId"] for one in await client.pages() if one["targetId"] != scene.victim.target_id]
+    for one in opened:
+        await client.call("Target.closeTarget", {"targetId": one})
+    for session_id in scene.sessions.by_kind.values():
+        await attacker.volley([Shot("Target.getTargets", {"filter": EVERYTHING}, session_id)])
+    await client.event("Target.detachedFromTarget")
+    assert len(opened) == 2
+    assert attacker.leaks(opened) == []
+
+
+async def test_a_session_of_the_victims_is_not_there(scene: Scene) -> None:
+    ids = scene.victim.ids
+    for name in ("sessionId", "frameSessionId", "workerSessionId"):
+        with pytest.raises(CdpError) as refused:
+            await scene.attacker.call("Runtime.evaluate", {"expression": "document.title"}, ids[name])
+        assert refused.value.code == -32001
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_sessions_that_are_not_flat_are_refused(kind: str, scene: Scene) -> None:
+    own = scene.sessions.ids["targetId"]
+    for method, params in (
+        ("Target.attachToTarget", {"targetId": own}),
+        ("Target.attachToTarget", {"targetId": own, "flatten": False}),
+        ("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": False}),
+        ("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": False}),
+    ):
+        with pytest.raises(CdpError):
+            await scene.attacker.call(method, params, scene.sessions.by_kind[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_reaches_the_whole_browser_is_denied(kind: str, scene: Scene) -> None:
+    methods = (
+        *("Browser.crash", "Browser.crashGpuProcess", "Browser.getBrowserCommandLine", "Browser.getHistograms"),
+        *("SystemInfo.getInfo", "SystemInfo.getProcessInfo", "Tracing.start", "Tracing.end", "Tethering.bind"),
+        *("Memory.simulatePressureNotification", "Memory.getBrowserSamplingProfile", "Target.setRemoteLocations"),
+        *("Extensions.loadUnpacked", "PWA.install", "Cast.enable", "Browser.executeBrowserCommand"),
+    )
+    answered = await scene.attacker.volley(Shot(one, {}, scene.sessions.by_kind[kind]) for one in methods)
+    assert [answer["error"]["message"].partition(":")[0] for _, answer in answered if answer] == [
+        "policy_denied" for _ in methods
+    ]
+
+
+async def test_what_was_denied_is_audited_and_counted(scene: Scene) -> None:
+    with scene.server.agent("prober") as prober, scene.server.client() as admin:
+        token = str(prober.headers["Authorization"]).removeprefix("Bearer ")
+        before = denied_total(admin)
+        await deny_one(scene, token)
+        entries = admin.get("/audit", params={"agentId": "prober"}).json()["entries"]
+        assert [(one["verb"], one["detail"]) for one in entries if one["verb"] == "cdp_denied"] == [
+            ("cdp_denied", "Tethering.bind")
+        ]
+        assert denied_total(admin) == before + 1
+
+
+def denied_total(admin: httpx.Client) -> float:
+    """Of all methods: only so many are counted by their name."""
+    lines = [line for line in admin.get("/metrics").text.splitlines() if "cdp_denied_total{" in line]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+async def deny_one(scene: Scene, token: str) -> None:
+    async with hostile(ws_of(scene.server), token) as client:
+        with pytest.raises(CdpError):
+            await client.call("Tethering.bind", {"port": 9})
+
+
+async def test_who_holds_a_tab_of_the_victims_is_not_told(scene: Scene) -> None:
+    """Not even by having to wait: a message about a tab that is held is refused like one about no tab at all."""
+    tab_id = scene.session_of(scene.victim.mark)["tabs"][0]["tabId"]
+    with scene.server.agent("victim") as owner:
+        ticket = owner.post(f"/tabs/{tab_id}/lock", json={"controllerId": "holder"}).json()["ticket"]
+        for policy in ("fail", "wait"):
+            url = ws_of(scene.server, f"cdpWaitPolicy={policy}")
+            async with hostile(url, scene.server.token_of("attacker")) as other:
+                for method in ("Target.closeTarget", "Target.activateTarget"):
+                    with pytest.raises(CdpError, match="No target with given id found"):
+                        await other.call(method, {"targetId": scene.victim.target_id})
+        assert owner.delete(f"/tabs/{tab_id}/lock", params={"ticket": ticket}).status_code == 204
+
+
+async def test_the_victims_tab_and_session_are_no_doors(scene: Scene) -> None:
+    with scene.server.agent("attacker") as attacker:
+        session = scene.session_of(scene.victim.mark)
+        tab = session["tabs"][0]
+        refusals: list[httpx.Response] = [
+            attacker.get(f"/json/close/{tab['tabId']}"),
+            attacker.get(f"/json/activate/{tab['tabId']}"),
+            attacker.put("/json/new", params={"session": session["sessionId"], "url": "about:blank"}),
+            attacker.get(f"/devtools/page/{tab['tabId']}", headers=HANDSHAKE),
+            attacker.get("/devtools/browser", params={"session": session["sessionId"]}, headers=HANDSHAKE),
+        ]
+        assert [one.status_code for one in refusals if one.status_code < 400] == []
+        assert json.dumps(attacker.get("/json/list").json()).count(tab["tabId"]) == 0
+        assert [scene.victim.mark for one in refusals if scene.victim.mark in one.text] == []
+
+
+HANDSHAKE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg==",
+}
