@@ -45,7 +45,7 @@ class Gate:
         self._expected.append(asyncio.get_running_loop().create_future())
         return self._expected[-1]
 
-    def post(self, method: str, params: Mapping[str, Any], session_id: str) -> None:
+    def post(self, method: str, params: Mapping[str, Any], session_id: str = "") -> None:
         self.said.append((method, params))
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None, session_id: str = "") -> dict[str, Any]:
