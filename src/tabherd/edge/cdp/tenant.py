@@ -24,8 +24,10 @@ from ...errors import TabherdError, TabQueueLimitExceeded
 from ..pulse import Pulse
 from ..sockets import Socket
 from . import message, rules
+from .answers import Answers
 from .emulation import TargetDomain
 from .first_document import RUN
+from .hearing import Hearing
 from .house import House
 from .kept_back import BINDING_CALLED, EARLY, KeptBack
 from .message import Request
@@ -44,8 +46,6 @@ log = logs.get_logger("cdp")
 BEAT_S: Final = 15.0
 # Messages that cannot be read before the client is taken for something else.
 MALFORMED_MAX: Final = 20
-# Sessions that a client may be attached to.
-SESSIONS_MAX: Final = 1_000
 # Commands that may wait for Chromium's answer in one session.
 IN_FLIGHT_MAX: Final = 10_000
 # How long Chromium may take to show that it has taken in all that was sent.
@@ -83,6 +83,8 @@ class Tenant(Socket):
         self._upstream: Upstream | None = None
         self._targets: TargetDomain | None = None
         self._replies: Replies | None = None
+        self._answers: Answers | None = None
+        self._hearing: Hearing | None = None
         self._kept_back: KeptBack | None = None
         self._tree = Tree(root)
         # What is done with answers that are not simply handed on, by session and id.
@@ -100,8 +102,6 @@ class Tenant(Socket):
         self._ending: TabherdError | None = None
         # Pages whose dialogs the client answers, by the session that asked for them.
         self._dialogs: dict[str, str] = {}
-        # Whether certificates are not checked in the client's pages.
-        self._ignores_certificates = False
         self._pulse = Pulse()
         self._beating: asyncio.TimerHandle | None = None
 
@@ -118,6 +118,16 @@ class Tenant(Socket):
         info = await self.inject("Target.getTargetInfo", {}, "")
         self._targets = TargetDomain(self, self._own, info["targetInfo"]["targetId"])
         self._replies = Replies(self, self._targets, self._own)
+        self._answers = Answers(self, self._targets, self._tree, self._close_browser)
+        self._hearing = Hearing(
+            self,
+            own=self._own,
+            targets=self._targets,
+            tree=self._tree,
+            answers=self._answers,
+            place=lambda guid, directory: self._house.place(self, guid, directory),
+            left=self._leave_dialogs,
+        )
         self._kept_back = KeptBack(self, self._targets, self._send_kept)
 
     # --- The socket -------------------------------------------------------------------------------------------------
@@ -260,7 +270,8 @@ class Tenant(Socket):
             elif plan.rule is Rule.CHECK:
                 self._check(node, request, params, has_waited)
             else:
-                self._emulate(node, request, params)
+                assert self._answers is not None
+                self._answers.give(node, request, params)
 
     def _forward(self, node: Node, request: Request, params: bytes | msgspec.Raw, own_id: int | None = None) -> bool:
         """Hand it to Chromium, under its own id or one of ours; whether that was possible."""
@@ -338,49 +349,6 @@ class Tenant(Socket):
         else:
             self._refuse(request, message.SESSION_NOT_FOUND, "Session with given id not found.")
 
-    # --- What is answered here --------------------------------------------------------------------------------------
-
-    def _emulate(self, node: Node, request: Request, params: dict[str, Any]) -> None:
-        assert self._targets is not None
-        match request.method:
-            case "Target.setDiscoverTargets":
-                self._targets.discover(node.session_id, params)
-                self._answer(request, {})
-            case "Target.getTargets":
-                self._answer(request, {"targetInfos": self._targets.targets(params)})
-            case "Target.getDevToolsTarget":
-                # No page here has developer tools open; some clients keep asking.
-                self._answer(request, {})
-            case "Target.getBrowserContexts":
-                self._answer(request, self._targets.contexts())
-            case "Target.setAutoAttach" if params.get("autoAttach") and params.get("flatten") is not True:
-                self._refuse(request, message.INVALID_PARAMS, "Only flat sessions are offered: set flatten to true.")
-            case "Target.setAutoAttach":
-                self.spawn(self._auto_attach(node, request, params))
-            case "Security.setIgnoreCertificateErrors":
-                self._ignores_certificates = params.get("ignore") is True
-                for one in self._tree:
-                    self._ignore_certificates(one)
-                self._answer(request, {})
-            case "Browser.setDownloadBehavior":
-                # Of a context that tenants share: nothing is downloaded there, but clients must be able to ask.
-                self._answer(request, {})
-            case "Browser.close":
-                self._answer(request, {})
-                self._house.asked_to_close(self)
-                self.close(WSCloseCode.OK, "The client closed its browser.")
-            case _:
-                raise AssertionError(f"nobody emulates {request.method}")
-
-    async def _auto_attach(self, node: Node, request: Request, params: dict[str, Any]) -> None:
-        assert self._targets is not None
-        await self._targets.auto_attach(node.session_id, params)
-        self._answer(request, {})
-
-    def _ignore_certificates(self, node: Node) -> None:
-        if node.kind is Kind.PAGE:
-            self.inject("Security.setIgnoreCertificateErrors", {"ignore": self._ignores_certificates}, node.session_id)
-
     # --- What is noticed on the way ---------------------------------------------------------------------------------
 
     def _is_kept(self, node: Node, request: Request) -> bool:
@@ -426,7 +394,8 @@ class Tenant(Socket):
                     hook(payload)
                     return
         elif payload.startswith(message.LOOKED_AT):
-            self._hear(payload)
+            if self._hearing is not None:
+                self._hearing.hear(payload)
             return
         elif payload.startswith(BINDING_CALLED) and self._is_told_otherwise(payload):
             return
@@ -439,78 +408,6 @@ class Tenant(Socket):
         """Whether the client hears of this call of a binding from its window's gate, or later."""
         kept_back = self._kept_back
         return kept_back is not None and kept_back.is_listening and kept_back.takes_call(payload)
-
-    def _hear(self, payload: bytes) -> None:
-        """An event that may not be the client's business, or that changes what is."""
-        try:
-            event = message.decode_event(payload)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            log.warning("an event cannot be read and is dropped", head=payload[:100])
-            return
-        match event.method:
-            case "Target.attachedToTarget":
-                self._attached(event.sessionId, event.params)
-            case "Target.detachedFromTarget":
-                self._detached(event.params["sessionId"], payload)
-            case "Target.targetInfoChanged":
-                # Of what a page's own auto-attach found; discovery is answered from the watch.
-                if self._own.owns(event.params["targetInfo"]):
-                    self.send(payload)
-            case "Page.downloadWillBegin":
-                self._own.learn_download(event.params["guid"])
-                self.send(payload)
-            case method if method.startswith("Target."):
-                return
-            case method if rules.is_shown(method, event.params, self._own):
-                self._tell_download(event.params, payload)
-            case _:
-                return
-
-    def _tell_download(self, params: Mapping[str, Any], payload: bytes) -> None:
-        """News of a download; that it is complete, once the file is where the client looks for it."""
-        if params.get("state") == "completed" and self._own.client_dir:
-
-            async def place() -> None:
-                await self._house.place(self, params["guid"], self._own.client_dir)
-                self.send(payload)
-
-            self.spawn(place())
-        else:
-            self.send(payload)
-
-    def _attached(self, parent_id: str, params: dict[str, Any]) -> None:
-        assert self._targets is not None
-        info, session_id = params["targetInfo"], params["sessionId"]
-        parent, kind = self._tree.find(parent_id), rules.kind_of(info["type"])
-        is_one_too_many = len(self._tree) >= SESSIONS_MAX
-        if (
-            is_one_too_many
-            or parent is None
-            or kind is None
-            or not (kind is Kind.ROOT or parent.page_id or self._own.owns(info))
-        ):
-            # Not the client's, or of a kind that is nobody's: as if it were not there.
-            self.inject("Target.detachFromTarget", {"sessionId": session_id}, parent_id)
-            return
-        target_id = info["targetId"]
-        page_id = target_id if kind is Kind.PAGE else parent.page_id
-        node = Node(kind, session_id, parent_id, target_id, page_id)
-        self._tree.add(node)
-        if self._targets.is_waiting(target_id):
-            params["waitingForDebugger"] = True
-        self.send(message.event("Target.attachedToTarget", params, parent_id))
-        if self._ignores_certificates:
-            self._ignore_certificates(node)
-        self._targets.attached(parent_id, target_id)
-
-    def _detached(self, session_id: str, payload: bytes) -> None:
-        assert self._targets is not None
-        node = self._tree.remove(session_id)
-        if node is None:
-            return
-        self._leave_dialogs(session_id)
-        self.send(payload)
-        self._targets.detached(node.parent_id, session_id, node.target_id)
 
     def _browser_ended(self) -> None:
         self._hooks.clear()
@@ -560,8 +457,9 @@ class Tenant(Socket):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _answer(self, request: Request, result: dict[str, Any]) -> None:
-        self.send(message.result(request.id, request.sessionId or "", result))
+    def _close_browser(self) -> None:
+        self._house.asked_to_close(self)
+        self.close(WSCloseCode.OK, "The client closed its browser.")
 
     def _refuse(self, request: Request, code: int, text: str) -> None:
         self.send(message.failure(request.id, request.sessionId or "", code, text))
