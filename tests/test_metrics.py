@@ -22,6 +22,7 @@ PUBLISHED = {
     "tabherd_gate_wait_seconds",
     "tabherd_gate_depth",
     "tabherd_lease_reaped",
+    "tabherd_cdp_denied",
 }
 
 

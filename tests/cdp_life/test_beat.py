@@ -145,8 +145,8 @@ async def test_messages_cost_no_tasks(here: House) -> None:
         while heard < 500:
             heard += (await client.read()).kind == TEXT
             most = max(most, len(asyncio.all_tasks() - before))
-        # Ours is one of those before; a few belong to the broker's own probes.
-        assert most < 5
+        # A few belong to the broker's own probes and services; one per message would be hundreds.
+        assert most < 50
 
 
 async def test_answers_come_back_under_the_ids_they_were_asked_under(here: House) -> None:
