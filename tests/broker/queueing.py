@@ -6,7 +6,7 @@ A command with a label that ends in `held` has the tab until the house lets it f
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from tests.broker.house import ADA, ADMIN, House
 
@@ -16,6 +16,20 @@ from tabherd.broker.caller import Caller
 WAIT: dict[str, Any] = {"wait_policy": "wait_with_timeout"}
 
 Sent = asyncio.Task[wire.CommandView]
+
+# One of each kind of command: what binds one must bind all.
+ACTIONS: Final[tuple[wire.AnyAction | wire.Steps, ...]] = (
+    wire.Navigate(url="https://shop.test/"),
+    wire.Reload(),
+    wire.Evaluate(expression="1"),
+    wire.Click(selector="a"),
+    wire.Text(),
+    wire.Snapshot(),
+    wire.Screenshot(),
+    wire.Cookies(),
+    wire.Close(),
+    wire.Steps(steps=[wire.Text()]),
+)
 
 
 async def begin(house: House, session: wire.SessionView, label: str, caller: Caller = ADA, **fields: Any) -> Sent:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.broker.house import ADA, ADMIN, BOB, CYD, House, agent, in_house
-from tests.broker.queueing import WAIT, Sent, begin, failure_of, hold, labels, lock, tickets, view
+from tests.broker.queueing import ACTIONS, WAIT, Sent, begin, failure_of, hold, labels, lock, tickets, view
 from tests.sim.fakes import SimTab
 
 from tabherd import errors, wire
@@ -328,22 +328,7 @@ async def test_a_caller_that_leaves_takes_its_running_command_along(house: House
 # --- Ownership --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        wire.Navigate(url="https://shop.test/"),
-        wire.Reload(),
-        wire.Evaluate(expression="1"),
-        wire.Click(selector="a"),
-        wire.Text(),
-        wire.Snapshot(),
-        wire.Screenshot(),
-        wire.Cookies(),
-        wire.Close(),
-        wire.Steps(steps=[wire.Text()]),
-    ],
-    ids=lambda action: type(action).__name__,
-)
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: type(action).__name__)
 @in_house()
 async def test_for_another_agent_the_tab_does_not_exist_whatever_it_wants_there(
     house: House, action: wire.AnyAction | wire.Steps

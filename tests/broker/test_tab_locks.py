@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.broker.house import ADA, ADMIN, BOB, CYD, House, agent, in_house
-from tests.broker.queueing import WAIT, begin, failure_of, hold, labels, lock, tickets, view
+from tests.broker.queueing import ACTIONS, WAIT, begin, failure_of, hold, labels, lock, tickets, view
 
 from tabherd import errors, wire
 from tabherd.broker.events import Event
@@ -50,21 +50,7 @@ async def test_under_a_lock_its_holder_goes_on_and_others_are_refused_or_wait(ho
     assert (await waiting).ok
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        wire.Navigate(url="https://shop.test/"),
-        wire.Reload(),
-        wire.Evaluate(expression="1"),
-        wire.Click(selector="a"),
-        wire.Text(),
-        wire.Screenshot(),
-        wire.Cookies(),
-        wire.Close(),
-        wire.Steps(steps=[wire.Text()]),
-    ],
-    ids=lambda action: type(action).__name__,
-)
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: type(action).__name__)
 @in_house()
 async def test_a_lock_binds_every_kind_of_command(house: House, action: wire.AnyAction | wire.Steps) -> None:
     session = await house.open()

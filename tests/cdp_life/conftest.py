@@ -11,7 +11,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Playwright, async_playwright
 from tests.server.conftest import Server, site, with_settings
-from tests.server.effects_site import EffectsSite, serving
+from tests.server.effects_site import EffectsSite
+from tests.server.local_site import serving
 
 from .wire_client import LIMIT_S
 
@@ -59,7 +60,7 @@ def bob(server: Server) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def effects() -> Iterator[EffectsSite]:
-    with serving() as live:
+    with serving(EffectsSite()) as live:
         yield live
 
 

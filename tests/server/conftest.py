@@ -20,7 +20,8 @@ import pytest
 from tests.cli.running import call, running_server
 
 from .callers import CallerProcess, caller_process
-from .login_site import LoginSite, serving
+from .local_site import serving
+from .login_site import LoginSite
 
 # How often, every twentieth of a second, a checkpoint is looked for before it is missed.
 KEPT_TRIES = 600
@@ -129,7 +130,7 @@ def site() -> Iterator[str]:
 
 @pytest.fixture
 def login_site() -> Iterator[LoginSite]:
-    with serving() as site:
+    with serving(LoginSite()) as site:
         yield site
 
 

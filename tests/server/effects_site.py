@@ -7,11 +7,12 @@ already may arrive late, so what counts is when it was made. Pages, workers and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
 from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
+
+from .local_site import LocalSite
 
 REPORT: Final = "fetch('/effect?who=%s&at=' + Date.now())"
 # Reports until it is stopped, and no faster than a busy machine can note it down.
@@ -36,7 +37,7 @@ class Effect(NamedTuple):
     at: int
 
 
-class EffectsSite:
+class EffectsSite(LocalSite):
     """Listens on a free loopback port. All pages that are not named are blank."""
 
     def __init__(self) -> None:
@@ -46,25 +47,15 @@ class EffectsSite:
         # Set when somebody asks for `/hold`.
         self.is_held = threading.Event()
         self._is_over = threading.Event()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._http.daemon_threads = True
-
-    def url(self, path: str = "/") -> str:
-        return f"http://127.0.0.1:{self._http.server_port}{path}"
+        super().__init__()
 
     def count(self, who: str) -> int:
         return sum(effect.who == who for effect in self.effects)
 
-    def serve(self) -> None:
-        self._http.serve_forever(poll_interval=0.05)
-
     def stop(self) -> None:
         self._is_over.set()
         self.is_open.set()
-        self._http.shutdown()
-
-    def close(self) -> None:
-        self._http.server_close()
+        super().stop()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         site = self
@@ -111,16 +102,3 @@ class EffectsSite:
                 """Quiet."""
 
         return Handler
-
-
-@contextmanager
-def serving() -> Iterator[EffectsSite]:
-    site = EffectsSite()
-    thread = threading.Thread(target=site.serve)
-    thread.start()
-    try:
-        yield site
-    finally:
-        site.stop()
-        thread.join()
-        site.close()

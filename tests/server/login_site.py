@@ -6,12 +6,11 @@ so that a lost login cannot be mistaken for a kept one, and the site remembers w
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from http.cookies import SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple
+
+from .local_site import LocalSite
 
 STRANGER = "stranger"
 # Pages with something on them; all others only greet.
@@ -28,30 +27,18 @@ class Visit(NamedTuple):
     user: str
 
 
-class LoginSite:
+class LoginSite(LocalSite):
     """Listens on a free loopback port."""
 
     def __init__(self) -> None:
         # In the order in which they came.
         self.visits: list[Visit] = []
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.origin = f"http://127.0.0.1:{self._http.server_port}"
-
-    def url(self, path: str) -> str:
-        return self.origin + path
+        super().__init__()
+        self.origin = self.url("")
 
     def visitors(self, path: str) -> list[str]:
         """Who has asked for that page."""
         return [visit.user for visit in self.visits if visit.path == path]
-
-    def serve(self) -> None:
-        self._http.serve_forever(poll_interval=0.05)
-
-    def stop(self) -> None:
-        self._http.shutdown()
-
-    def close(self) -> None:
-        self._http.server_close()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         site = self
@@ -89,16 +76,3 @@ class LoginSite:
 def _login_of(name: str) -> str:
     """A cookie that ends with the browser: the kind that a killed one loses even from its own profile."""
     return f"login=secret-of-{name}; Path=/; HttpOnly; SameSite=Lax"
-
-
-@contextmanager
-def serving() -> Iterator[LoginSite]:
-    site = LoginSite()
-    thread = threading.Thread(target=site.serve)
-    thread.start()
-    try:
-        yield site
-    finally:
-        site.stop()
-        thread.join()
-        site.close()

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from .conftest import Server, act, events_of, open_session, release, value_of
-from .effects_site import LOOP, REPORT, EffectsSite, serving
+from .effects_site import LOOP, REPORT, EffectsSite
+from .local_site import serving
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -31,7 +32,7 @@ Answers = list[Future[httpx.Response]]
 
 @pytest.fixture
 def site() -> Iterator[EffectsSite]:
-    with serving() as site:
+    with serving(EffectsSite()) as site:
         yield site
 
 

@@ -24,7 +24,8 @@ from .conftest import (
     value_of,
     with_settings,
 )
-from .effects_site import LOOP, REPORT, EffectsSite, serving
+from .effects_site import LOOP, REPORT, EffectsSite
+from .local_site import serving
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -69,7 +70,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def site() -> Iterator[EffectsSite]:
-    with serving() as site:
+    with serving(EffectsSite()) as site:
         yield site
 
 
