@@ -31,6 +31,8 @@ HANDSHAKE = {
     "Sec-WebSocket-Key": base64.b64encode(b"0123456789abcdef").decode(),
 }
 PUPPETEER = {"User-Agent": "Puppeteer 25.16.0"}
+# Where the real one is installed.
+PUPPETEER_DIR = Path(__file__).parents[1] / "cdp" / "puppeteer"
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,18 @@ async def test_playwright_says_why_it_was_refused(playwright: Playwright, small:
     said = str(caught.value)
     assert "429" in said
     for word in ("capacity", "retryAfterMs", "position", "pool_cap"):
+        assert word in said, said
+
+
+async def test_puppeteer_says_why_it_was_refused(small: Server) -> None:
+    token = small.token_of("ada")
+    script = "import('puppeteer-core').then(p => p.default.connect({browserWSEndpoint: process.argv[1]}))"
+    async with all_taken(small, token):
+        words = ["node", "-e", script, ws_of(small, f"token={token}&waitMs=0")]
+        node = await asyncio.create_subprocess_exec(*words, cwd=PUPPETEER_DIR, stderr=asyncio.subprocess.PIPE)
+        _, said = await node.communicate()
+    assert node.returncode
+    for word in (b"capacity: ", b"Position", b"Retry after"):
         assert word in said, said
 
 

@@ -43,7 +43,7 @@ from .targets import TargetWatch
 from .tenant import Tenant
 from .tickets import Tickets
 from .tree import Node
-from .wish import WAIT_MAX_MS, ConnectQuery, Wish, connect_query, wish_of
+from .wish import ConnectQuery, Wish, connect_query, wait_ms, wish_of
 
 log = logs.get_logger("cdp")
 
@@ -206,14 +206,13 @@ class CdpEndpoint:
         defaults = wire.OpenSession()
         pool = wish.pool if wish.pool is not None else defaults.pool
         settings = self._config.pools.get(pool)
-        wait_ms = wish.wait_ms if wish.wait_ms is not None else settings.wait_ms if settings is not None else 0
         request = wire.OpenSession(
             pool=pool,
             key=wish.key if wish.key is not None else defaults.key,
             tier=wish.tier if wish.tier is not None else defaults.tier,
             deadline_ms=wish.deadline_ms,
             keep_alive=wish.keep_alive,
-            wait_ms=min(wait_ms, WAIT_MAX_MS),
+            wait_ms=wait_ms(wish, 0 if settings is None else settings.wait_ms),
         )
         return await self._broker.sessions.lease(badge.caller, request), True
 

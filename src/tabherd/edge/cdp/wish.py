@@ -46,6 +46,11 @@ class ConnectQuery(Wish, frozen=True, kw_only=True, omit_defaults=True):
 connect_query: Final = QueryDecoder(ConnectQuery)
 
 
+def wait_ms(wish: Wish, pool_wait_ms: int) -> int:
+    """How long the upgrade may wait for a session: what the client says or else the pool, and never too long."""
+    return min(pool_wait_ms if wish.wait_ms is None else wish.wait_ms, WAIT_MAX_MS)
+
+
 def wish_of(query: ConnectQuery) -> Wish:
     """The wish without the credential."""
     return Wish(**{name: getattr(query, name) for name in Wish.__struct_fields__})
