@@ -164,7 +164,7 @@ class InstantBrowser:
     def allow_downloads(self, context_id: str, directory: str, listener: DownloadListener) -> None:
         """Nothing ever comes."""
 
-    def forbid_downloads(self, context_id: str) -> None:
+    async def forbid_downloads(self, context_id: str) -> None:
         """Nothing came."""
 
     def cancel_download(self, guid: str) -> None:

@@ -40,7 +40,7 @@ class Browser:
     def allow_downloads(self, context_id: str, directory: str, listener: DownloadListener) -> None:
         self.places[context_id], self.listener = directory, listener
 
-    def forbid_downloads(self, context_id: str) -> None:
+    async def forbid_downloads(self, context_id: str) -> None:
         del self.places[context_id]
 
     def cancel_download(self, guid: str) -> None:

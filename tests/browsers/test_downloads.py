@@ -228,12 +228,22 @@ async def test_forbidden_again_a_context_saves_nothing_more(
     browser: ChromiumBrowser, site: FileSite, tmp_path: Path
 ) -> None:
     visitor, other = [await Visitor.come(browser, tmp_path / name) for name in ("mine", "other")]
-    browser.forbid_downloads(visitor.context_id)
+    await browser.forbid_downloads(visitor.context_id)
     await visitor.go(site.url("/file?name=refused.txt"))
     # Both pass the same way through the browser, one after the other.
     await other.go(site.url("/file?name=other.txt"))
     await other.heard.until(1)
     assert (visitor.heard.names, visitor.files) == ([], {})
+
+
+async def test_forbidding_returns_when_what_was_on_its_way_has_ended(
+    browser: ChromiumBrowser, site: FileSite, tmp_path: Path
+) -> None:
+    visitor = await Visitor.come(browser, tmp_path)
+    await visitor.go(site.url("/held"))
+    guid = await visitor.heard.until_received(HELD_FIRST_BYTES // 2)
+    await browser.forbid_downloads(visitor.context_id)
+    assert visitor.heard.ended[guid][1] is False
 
 
 @pytest.mark.parametrize("order", ["before the client leaves", "after the client has left"])

@@ -106,5 +106,5 @@ def broker(directory: Path, settings: str = "") -> Iterator[Server]:
     """A server with one Chromium that can reach the site, and further settings."""
     config = directory / "tabherd.toml"
     config.write_text(SETTINGS.format(flags=json.dumps(FLAGS)) + settings)
-    with running_server(directory / "state", {"TABHERD_CONFIG": str(config)}) as state:
-        yield Server(state)
+    with running_server(directory / "state", {"TABHERD_CONFIG": str(config)}) as started:
+        yield Server(started.state, started)

@@ -31,8 +31,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("clients")
     config = directory / "tabherd.toml"
     config.write_text(SETTINGS)
-    with running_server(directory / "state", {"TABHERD_CONFIG": str(config)}) as state:
-        yield Server(state)
+    with running_server(directory / "state", {"TABHERD_CONFIG": str(config)}) as started:
+        yield Server(started.state, started)
 
 
 @pytest.fixture

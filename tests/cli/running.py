@@ -1,15 +1,26 @@
-"""A real server with a real browser, started and stopped through the command line, for tests marked `server`."""
+"""A real server with a real browser, for tests marked `server`: started and ended without a command line in between.
+
+The commands `up --detach` and `down` have tests of their own; here each would cost as much as starting the server does.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from tabherd.cli.process import find_server
+from tabherd.edge.leftovers import end_leftovers
+
+# A server that is to end has that long for it.
+END_LIMIT_S = 60
+# One whose test is over has that long before it hears a second time that it must.
+DRAIN_S = 3
 
 
 def call(state: Path, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -29,15 +40,66 @@ def environment(state: Path) -> dict[str, str]:
     return kept | {"TABHERD_STATE": str(state), "TABHERD_SERVER__PORT": "0"}
 
 
+class Started:
+    """The servers that were started on one state directory, one after the other."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def start(self, env: Mapping[str, str] | None = None) -> None:
+        """Start one and return when it is ready; one that cannot start fails the test with what it said."""
+        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = self.state / "server.log"
+        with log.open("wb") as sink:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "tabherd", "up", "--json"],
+                env=environment(self.state) | dict(env or {}),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                start_new_session=True,
+            )
+        self._children.append(child)
+        assert child.stdout is not None
+        with child.stdout:
+            # The one line that it says there, once it is ready.
+            assert child.stdout.readline(), log.read_text()
+
+    def stop(self) -> None:
+        """End the one that runs as an operator does, and what one that was killed has left."""
+        self._end(END_LIMIT_S)
+        # In a thread, because the caller may have a loop of its own.
+        with ThreadPoolExecutor(1) as aside:
+            aside.submit(end_leftovers, self.state).result()
+
+    def clean_up(self) -> None:
+        """Also after a test that failed: no process of any of them stays."""
+        try:
+            # Who is still at work has no more to say.
+            self._end(DRAIN_S)
+            self.stop()
+        finally:
+            for child in self._children:
+                # A server that would not stop must still leave nothing behind.
+                if child.poll() is None and find_server(self.state) is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(child.pid, signal.SIGKILL)
+                child.wait(END_LIMIT_S)
+
+    def _end(self, limit_s: float) -> None:
+        if (server := find_server(self.state)) is not None:
+            with server:
+                server.terminate()
+                server.wait(limit_s)
+
+
 @contextmanager
-def running_server(state: Path, env: Mapping[str, str] | None = None) -> Iterator[Path]:
-    """Yields the state directory of a server that is ready."""
-    started = call(state, "up", "--detach", "--json", env=env)
+def running_server(state: Path, env: Mapping[str, str] | None = None) -> Iterator[Started]:
+    """Yields a server that is ready."""
+    started = Started(state)
     try:
-        assert started.returncode == 0, started.stdout + started.stderr
-        yield state
+        started.start(env)
+        yield started
     finally:
-        stopped = call(state, "down", env={"TABHERD_SERVER__DRAIN_S": "1"})
-        # A test that stopped it itself is fine; one whose server would not stop must still leave nothing behind.
-        if stopped.returncode != 0:
-            os.kill(json.loads(started.stdout)["pid"], signal.SIGKILL)
+        started.clean_up()

@@ -22,8 +22,13 @@ from tabherd.errors import StateConflict
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with running_server(tmp_path_factory.mktemp("serve") / "state") as state:
+    state = tmp_path_factory.mktemp("serve") / "state"
+    started = call(state, "up", "--detach")
+    try:
+        assert started.returncode == 0, started.stdout + started.stderr
         yield state
+    finally:
+        call(state, "down")
 
 
 def pid_of(state: Path) -> int:
@@ -99,7 +104,8 @@ def test_an_agents_token_is_that_agent_and_no_other(server: Path) -> None:
 
 @pytest.mark.server
 def test_stopping_ends_the_server_and_its_browsers_and_may_be_repeated(tmp_path: Path) -> None:
-    with running_server(tmp_path / "state") as state:
+    with running_server(tmp_path / "state") as started:
+        state = started.state
         process = psutil.Process(pid_of(state))
         family = [process, *process.children(recursive=True)]
         assert len(family) > 1

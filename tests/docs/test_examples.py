@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with running_server(tmp_path_factory.mktemp("examples") / "state") as state:
-        yield state
+    with running_server(tmp_path_factory.mktemp("examples") / "state") as started:
+        yield started.state
 
 
 def examples(page: str, language: str) -> list[str]:

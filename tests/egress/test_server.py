@@ -52,8 +52,8 @@ def settings(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path, settings: Path) -> Iterator[Server]:
-    with running_server(tmp_path / "state", {"TABHERD_CONFIG": str(settings)}) as state:
-        yield Server(state)
+    with running_server(tmp_path / "state", {"TABHERD_CONFIG": str(settings)}) as started:
+        yield Server(started.state, started)
 
 
 def test_pages_that_agents_open_keep_to_the_policy_and_nothing_of_it_is_left_at_the_end(

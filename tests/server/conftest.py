@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from tests.cli.running import call, running_server
+from tests.cli.running import Started, running_server
 
 from .callers import CallerProcess, caller_process
 from .local_site import serving
@@ -30,8 +30,9 @@ KEPT_TRIES = 600
 class Server:
     """A real broker process as its callers and the operating system see it."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, started: Started | None = None) -> None:
         self.state = state
+        self._started = started or Started(state)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -80,13 +81,11 @@ class Server:
 
     def start(self, settings: dict[str, str] | None = None) -> None:
         """Start a broker on the same state again."""
-        started = call(self.state, "up", "--detach", env=environment_of(settings or {}))
-        assert started.returncode == 0, started.stdout + started.stderr
+        self._started.start(environment_of(settings or {}))
 
     def stop(self) -> None:
         """The orderly end."""
-        stopped = call(self.state, "down")
-        assert stopped.returncode == 0, stopped.stdout + stopped.stderr
+        self._started.stop()
 
     def wait_kept(self, session_ids: Iterable[str], text: str) -> None:
         """Until the checkpoint of each of these sessions is on disk and has that text in it, without asking for one."""
@@ -137,8 +136,8 @@ def login_site() -> Iterator[LoginSite]:
 @contextmanager
 def with_settings(state: Path, settings: dict[str, str]) -> Iterator[Server]:
     """A server with other settings, given as the environment spells them, without the prefix."""
-    with running_server(state, environment_of(settings)):
-        yield Server(state)
+    with running_server(state, environment_of(settings)) as started:
+        yield Server(state, started)
 
 
 def environment_of(settings: dict[str, str]) -> dict[str, str]:
@@ -154,15 +153,15 @@ def events_of(server: Server, types: str, token: str | None = None) -> Iterator[
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("server") / "state") as state:
-        yield Server(state)
+    with running_server(tmp_path_factory.mktemp("server") / "state") as started:
+        yield Server(started.state, started)
 
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Server]:
     """A server that the test may kill."""
-    with running_server(tmp_path / "state") as state:
-        yield Server(state)
+    with running_server(tmp_path / "state") as started:
+        yield Server(started.state, started)
 
 
 def act(client: httpx.Client, tab_id: str, kind: str, **params: Any) -> httpx.Response:

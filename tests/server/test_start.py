@@ -20,6 +20,14 @@ from .conftest import Server, act, is_alive, open_session, with_settings
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """A shell starts what it runs in the background deaf to Ctrl-C, and children would inherit that from us."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("after_ms", [50, 250, 400, 550, 700, 900])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_interrupting_the_start_leaves_no_process_and_no_profile(tmp_path: Path, after_ms: int, how: int) -> None:

@@ -395,8 +395,9 @@ class SimBrowser:
         if context_id in self.process.contexts and not self._life.is_dead:
             self.process.contexts[context_id].downloads = (directory, listener)
 
-    def forbid_downloads(self, context_id: str) -> None:
-        if context_id in self.process.contexts and not self._life.is_dead:
+    async def forbid_downloads(self, context_id: str) -> None:
+        await self._call()
+        if context_id in self.process.contexts:
             self.process.contexts[context_id].downloads = None
 
     def cancel_download(self, guid: str) -> None:

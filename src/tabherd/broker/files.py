@@ -145,10 +145,10 @@ class Files:
         except (BrowserGone, CdpFailure) as error:
             log.info("a browser died before it could be told where files go", sessionId=live.row.id, error=str(error))
 
-    def forbid(self, session_id: str) -> None:
-        """The session is over, but its pages are not."""
+    async def forbid(self, session_id: str) -> None:
+        """The session is over, but its pages are not: they save nothing more when this returns."""
         if (files := self._sessions.get(session_id)) is not None:
-            files.forbid()
+            await files.forbid()
 
     def browser_gone(self, session_id: str) -> None:
         """The session's browser died, with all that was on its way."""

@@ -74,8 +74,8 @@ class Pooling:
             if kept.is_tainted:
                 # A client that was cut off had begun something there.
                 return await patiently(lambda: self._leases.end_held(live, "released"))
-            self._files.forbid(live.row.id)
             try:
+                await self._files.forbid(live.row.id)
                 seat = await self._seat_to_keep(live, kept)
             except (BrowserGone, CdpFailure) as error:
                 log.info("a tab could not be pooled", sessionId=live.row.id, error=str(error))

@@ -97,13 +97,11 @@ class SessionFiles:
         self._contexts.add(context_id)
         browser.allow_downloads(context_id, str(self.dirs.downloads), self)
 
-    def forbid(self) -> None:
-        """Its pages may live on, for somebody else: they save nothing, and what was on its way ends."""
+    async def forbid(self) -> None:
+        """Its pages may live on, for somebody else: they save nothing more, and what was on its way has ended."""
         if (browser := self.browser) is not None:
-            for file in (file for file in self.shelf if file.is_running and file.source == "download"):
-                browser.cancel_download(file.disk_name)
-            for context_id in self._contexts:
-                browser.forbid_downloads(context_id)
+            for context_id in sorted(self._contexts):
+                await browser.forbid_downloads(context_id)
         self._contexts.clear()
         self.browser = None
 

@@ -17,6 +17,7 @@ one call that does not ask for them ends them all.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -26,10 +27,12 @@ import msgspec
 
 from .cdp import CdpConnection
 from .pages import in_context
-from .port import DownloadListener
+from .port import CdpFailure, DownloadListener
 
 # Downloads that are followed at once; beyond it the oldest is forgotten. Chromium asks a person after ten of a page.
 RUNNING_MAX: Final = 10_000
+# A download that has been cancelled ends at once; one that does not within this is not waited for.
+END_LIMIT_S: Final = 10.0
 # What Chromium appends while a file is not whole yet.
 PARTIAL_SUFFIX: Final = ".crdownload"
 
@@ -80,6 +83,8 @@ class Downloads:
         self._places: dict[str, _Place] = {}
         # By Chromium's own id of the download, oldest first.
         self._running: dict[str, _Running] = {}
+        # Who waits for the end of one.
+        self._ending: dict[str, asyncio.Future[None]] = {}
         connection.listen(None, "Browser.downloadWillBegin", self._began)
         connection.listen(None, "Browser.downloadProgress", self._moved)
 
@@ -90,10 +95,15 @@ class Downloads:
         allowed = {"behavior": "allowAndName", "downloadPath": directory, "eventsEnabled": True}
         self._connection.post(_SET, {**allowed, **in_context(context_id)})
 
-    def forbid(self, context_id: str) -> None:
-        """Pages of this context save nothing from now on."""
+    async def forbid(self, context_id: str) -> None:
+        """Pages of this context save nothing more, and what they had begun has ended, when this returns."""
+        # Chromium takes one connection's calls in order, and tells in order, too: once it has answered this, nothing
+        # begins, and of all that had begun it has told.
+        await self._connection.call(_SET, _denied(context_id))
+        if (place := self._places.get(context_id)) is not None:
+            begun = [guid for guid, running in self._running.items() if running.listener is place.listener]
+            await asyncio.gather(*map(self._end, begun))
         self.forget(context_id)
-        self._connection.post(_SET, _denied(context_id))
 
     def forget(self, context_id: str) -> None:
         """The context is gone, or will be; whatever it still does is of no interest."""
@@ -135,6 +145,8 @@ class Downloads:
             self._file(guid, running, place)
         if state != "inProgress":
             del self._running[guid]
+            if (ending := self._ending.pop(guid, None)) is not None:
+                ending.set_result(None)
         if (listener := running.listener) is None:
             return
         # Chromium counts in floating point, and a total that it does not know is 0 or negative.
@@ -145,6 +157,18 @@ class Downloads:
             listener.download_ended(guid, received, is_complete=state == "completed")
 
     # --- Parts ------------------------------------------------------------------------------------------------------
+
+    async def _end(self, guid: str) -> None:
+        """Cancel one, and see that it is over: until then Chromium may still write, and make directories for it."""
+        ending = self._ending[guid] = asyncio.get_running_loop().create_future()
+        self.cancel(guid)
+        try:
+            async with asyncio.timeout(END_LIMIT_S):
+                await ending
+        except TimeoutError:
+            raise CdpFailure("Browser.cancelDownload", 0, "the download goes on") from None
+        finally:
+            self._ending.pop(guid, None)
 
     def _file(self, guid: str, running: _Running, place: _Place) -> None:
         running.listener = place.listener

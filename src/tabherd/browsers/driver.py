@@ -246,8 +246,8 @@ class DrivenBrowser:
     def allow_downloads(self, context_id: str, directory: str, listener: DownloadListener) -> None:
         self._downloads.allow(context_id, directory, listener)
 
-    def forbid_downloads(self, context_id: str) -> None:
-        self._downloads.forbid(context_id)
+    async def forbid_downloads(self, context_id: str) -> None:
+        await self._downloads.forbid(context_id)
 
     def cancel_download(self, guid: str) -> None:
         self._downloads.cancel(guid)

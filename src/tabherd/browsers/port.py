@@ -256,8 +256,8 @@ class BrowserPort(Protocol):
         """
         ...
 
-    def forbid_downloads(self, context_id: str) -> None:
-        """From now on pages of the context save nothing; what has begun is cancelled by whoever allowed it."""
+    async def forbid_downloads(self, context_id: str) -> None:
+        """Pages of the context save nothing more, and what they had begun has ended, when this returns."""
         ...
 
     def cancel_download(self, guid: str) -> None:
