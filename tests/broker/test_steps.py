@@ -91,6 +91,42 @@ async def test_steps_that_end_in_waiting_for_an_element_report_those_that_are_do
 
 
 @in_house()
+async def test_a_step_that_waits_in_vain_ends_at_its_own_time_and_leaves_the_page(house: House) -> None:
+    session = await house.open()
+    plain = house.broker.commands._perform
+
+    async def second_never_comes(tab: Any, action: Any, progress: Progress) -> Any:
+        if action.expression == "2":
+            progress.waits("attached", target="#missing")
+            await asyncio.get_running_loop().create_future()
+        return await plain(tab, action, progress)
+
+    house.broker.commands._perform = second_never_comes
+    steps = [wire.Evaluate(expression=name, timeout_ms=300 if name == "2" else None) for name in ("1", "2", "3")]
+    began = house.now
+    done = await house.broker.commands.run(ADA, session.tabs[0].tab_id, wire.Steps(steps=steps, timeout_ms=60_000))
+    assert [(step["ok"], (step["error"] or {}).get("code")) for step in done.result] == [
+        (True, None),
+        (False, "element_not_found"),
+    ]
+    assert (300 <= house.now - began < 1_000, view(house, session).state) == (True, "ready")
+
+
+@in_house()
+async def test_a_step_whose_own_time_ran_out_at_work_ends_as_a_command_that_did(house: House) -> None:
+    session = await house.open()
+    steps = [wire.Evaluate(expression="1"), wire.Evaluate(expression="hang", timeout_ms=300), wire.Text()]
+    running = house.broker.commands.run(ADA, session.tabs[0].tab_id, wire.Steps(steps=steps, timeout_ms=60_000))
+    error = await failure_of(asyncio.ensure_future(running))
+    assert error.code == "command_timed_out"
+    assert [(step["kind"], step["ok"]) for step in error.details["steps"]] == [("evaluate", True), ("evaluate", False)]
+    # What it began may go on in the page, which is replaced before anybody else has it.
+    assert (await begin(house, session, "next", **WAIT)).done() is False
+    await house.quiet()
+    assert labels(house) == ["1", "hang", "next"]
+
+
+@in_house()
 async def test_steps_that_are_cut_off_report_those_that_are_done(house: House) -> None:
     session = await house.open()
     cancelled = asyncio.ensure_future(run_steps(house, session, "1", "2-held"))

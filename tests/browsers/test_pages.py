@@ -372,3 +372,17 @@ async def test_a_title_with_half_a_surrogate_pair_is_told() -> None:
         )
         peer.say_raw(changed + b'"title":"a\\ud800b","browserContextId":"made"}}}')
         assert await told.until(lambda: told.moved) == [("T", "u", "a\ufffdb")]
+
+
+# --- Windows --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_window_begins_where_all_do_and_not_where_the_last_one_was_left(watched: Watched) -> None:
+    place = "[outerWidth, outerHeight, innerWidth, innerHeight, screenX, screenY]"
+    first = await blank_tab(watched.browser)
+    began = await run(first, place)
+    window = await first.call("Browser.getWindowForTarget", {})
+    bounds = {"width": 640, "height": 480, "left": 30, "top": 40}
+    await first.call("Browser.setWindowBounds", {"windowId": window["windowId"], "bounds": bounds})
+    await run(first, "window.open('', '', 'width=300,height=200,left=99'); 0")
+    assert await run(await blank_tab(watched.browser), place) == began

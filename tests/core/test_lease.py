@@ -246,6 +246,19 @@ def test_a_proven_death_reaps_after_two_seconds() -> None:
     assert verdict(NAMED, DEAD, died + 2_000, TIMES) == Reap(ReapReason.OWNER_DEAD, ExpiryRule.NAMED_PROCESS)
 
 
+def test_that_the_work_of_a_dead_owner_ends_is_no_sign_of_life() -> None:
+    died = T0 + HOUR
+    evidence = Evidence(owner=OwnerProcess.DEAD, owner_died_at=died, worked_at=died + 500)
+    assert verdict(NAMED, evidence, died + 2_000, TIMES) == Reap(ReapReason.OWNER_DEAD, ExpiryRule.NAMED_PROCESS)
+
+
+@pytest.mark.parametrize("session", [BEATING, lease()], ids=["beating", "bare"])
+def test_silence_counts_from_the_end_of_the_work(session: Session) -> None:
+    evidence = Evidence(worked_at=T0 + 100 * SECOND)
+    assert isinstance(verdict(session, evidence, T0 + 279 * SECOND, TIMES), Keep)
+    assert isinstance(verdict(session, evidence, T0 + 281 * SECOND, TIMES), Reap)
+
+
 def test_a_beat_after_the_proven_death_leaves_the_stale_rule() -> None:
     session = changed(NAMED, heartbeat_at=T0 + HOUR + 1_000)
     assert verdict(session, DEAD, T0 + HOUR + 2_000, TIMES) == Keep(session.heartbeat_at + 180 * SECOND + 1)

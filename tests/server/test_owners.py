@@ -54,6 +54,20 @@ def test_a_waiter_gets_the_place_of_an_owner_that_was_killed(admin: httpx.Client
     assert admin.get(f"/sessions/{held['sessionId']}").json()["endReason"] == "owner_dead"
 
 
+def test_an_owner_that_is_killed_in_the_middle_of_a_command_is_dead_all_the_same(
+    admin: httpx.Client, owner: CallerProcess
+) -> None:
+    held = owner.ask("POST", "/sessions", {"owner": {"pid": owner.pid}}).body
+    tab_id = held["tabs"][0]["tabId"]
+    owner.send("POST", f"/tabs/{tab_id}/action", {"kind": "wait", "ms": 60_000, "timeoutMs": 60_000})
+    while admin.get(f"/tabs/{tab_id}").json()["holder"] is None:
+        pass
+    owner.kill()
+    # That its command ends with it is no sign of life.
+    open_session(admin, agentId="bob", waitMs=60_000)
+    assert admin.get(f"/sessions/{held['sessionId']}").json()["endReason"] == "owner_dead"
+
+
 def test_a_stopped_owner_is_not_dead(server: Server, admin: httpx.Client, owner: CallerProcess) -> None:
     held = owner.ask("POST", "/sessions", {"owner": {"pid": owner.pid}}).body
     with server.caller("bob") as other:

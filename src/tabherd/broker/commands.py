@@ -280,7 +280,7 @@ class Commands:
             accepted.command, state=advance(COMMAND, accepted.command.state, CommandEvent.GRANT), queued_ms=queued_ms
         )
         tab.waiting.pop(ticket.id, None)
-        tab.session.seen_at = self._clock()
+        tab.session.worked_at = self._clock()
         assert tab.clear_mark is None, "the command before was never proven stopped"
         tab.clear_mark = partial(self._marks.clear, self._marks.set(tab.row.id, ticket.id))
         try:
@@ -383,11 +383,28 @@ class Commands:
         for step in request.steps:
             kind = kind_of(step)
             try:
-                done.append(wire.StepView(kind=kind, ok=True, result=await self._perform_on(accepted, step)))
+                done.append(wire.StepView(kind=kind, ok=True, result=await self._perform_step(accepted, request, step)))
             except TabherdError as error:
                 done.append(wire.StepView(kind=kind, ok=False, error=error.to_wire()))
+                if accepted.may_go_on:
+                    # The page has to be replaced: the whole command is one whose time ran out.
+                    raise
                 break
         return done
+
+    async def _perform_step(self, accepted: Accepted, request: wire.Steps, step: wire.AnyAction) -> Any:
+        """A step that names a time ends at it, if that is before the end of the time of all."""
+        if step.timeout_ms is None:
+            return await self._perform_on(accepted, step)
+        limit_ms = max(step.timeout_ms, self._gate_config.timeout_floor_ms)
+        running = asyncio.ensure_future(self._perform_on(accepted, step))
+        try:
+            await asyncio.wait([running], timeout=limit_ms / 1000)
+            if not running.done():
+                raise self._timed_out(accepted, step if step.on_timeout == "keep" else request)
+            return running.result()
+        finally:
+            running.cancel()
 
     def _stop(self, accepted: Accepted) -> None:
         """Have it end as cancelled, wherever it is."""
@@ -403,7 +420,7 @@ class Commands:
     def _give_back(self, accepted: Accepted, request: Request) -> None:
         """The tab is the next one's, once nothing of this command can go on in it."""
         tab, ticket = accepted.tab, accepted.ticket
-        now = tab.session.seen_at = self._clock()
+        now = tab.session.worked_at = self._clock()
         held_ms = now - ticket.entered_at - accepted.command.queued_ms
         self._metrics.gate_hold_seconds.observe(held_ms / 1000)
         if accepted.may_go_on:

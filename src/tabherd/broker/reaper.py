@@ -122,6 +122,7 @@ class Reaper:
             owner=self._owners.state(live.row.id),
             owner_died_at=self._owners.died_at(live.row.id),
             has_work=live.has_work,
+            worked_at=live.worked_at,
             in_handoff=live.is_in_handoff,
         )
         return verdict(seen, evidence, self._clock(), self._leases.times_of(live.row.pool))

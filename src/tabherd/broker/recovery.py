@@ -310,7 +310,7 @@ class Recovery:
             state=advance(LEASE, live.row.state, LeaseEvent.RECOVER),
             browser_id=browser.row.id,
             context_id=context_id,
-            heartbeat_at=max(live.row.heartbeat_at, live.seen_at),
+            heartbeat_at=max(live.row.heartbeat_at, live.seen_at, live.worked_at),
         )
         await self._record(live, pages, recovered)
         live.browser, live.claim.state = browser, live.row.state

@@ -112,6 +112,8 @@ class LiveSession:
         self.is_changing_hands = False
         # When the owner was last heard of: a command, a read or a heartbeat, in milliseconds.
         self.seen_at = row.heartbeat_at
+        # When work on its tabs last went on or ended; that may be after the owner's death.
+        self.worked_at = 0
         # Open sockets, by their own id, and when the last one closed.
         self.connections: dict[str, Connection] = {}
         self.last_connection_closed_at: int | None = None

@@ -83,7 +83,7 @@ class TabLocks:
             self._turns.leave(tab, ticket)
             raise
         tab.waiting.pop(ticket.id, None)
-        tab.session.seen_at = self._clock()
+        tab.session.worked_at = self._clock()
         self._watch(tab, held)
         self._tell("lock_acquired", tab, held)
         return _view(tab, held)
@@ -165,7 +165,7 @@ class TabLocks:
     def _end(self, tab: LiveTab, held: TabLock, event: str, reason: str) -> None:
         """The ticket goes back, and whoever waits is woken; a command of its holder that still runs finishes first."""
         is_known = self._forget_timer(held.ticket.id)
-        tab.session.seen_at = self._clock()
+        tab.session.worked_at = self._clock()
         tab.wake(tab.gate.unlock(held.ticket.id, self._clock()))
         if is_known:
             self._registry.count_ticket(held.controller_id, -1)

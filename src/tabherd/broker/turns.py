@@ -69,7 +69,7 @@ class Turns:
             granted.exception()
         self._registry.count_ticket(ticket.controller_id, -1)
         # Silence counts from the end of the work, not from its beginning.
-        now = tab.session.seen_at = self._clock()
+        now = tab.session.worked_at = self._clock()
         tab.wake(tab.gate.leave(ticket.id, now=now))
 
     def _tell_conflict(self, tab: LiveTab, ticket: Ticket) -> None:

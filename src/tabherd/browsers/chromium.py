@@ -70,6 +70,9 @@ START_POLL_S: Final = 0.01
 # How long a browser with a profile of its own may take to write it down before it is killed.
 CLOSE_LIMIT_S: Final = 5.0
 
+# Where every window of the full build begins, as if it were the first: without them each begins as the last one was
+# left, whosever that was. A page then has 1280 by 720 pixels.
+WINDOW_FLAGS: Final = ("--window-size=1280,807", "--window-position=0,0")
 _DATA_DIR_FLAG: Final = "--user-data-dir="
 
 Find = Callable[[str, bool], FoundBrowser]
@@ -280,7 +283,7 @@ def _command(
     if _is_shm_small():
         command.append("--disable-dev-shm-usage")
     if found.kind != "headless-shell":
-        command.append("--no-startup-window")
+        command += ["--no-startup-window", *WINDOW_FLAGS]
         if pool.headless:
             command.append("--headless=new")
     # Ours come last: of two equal flags Chromium takes the later one.

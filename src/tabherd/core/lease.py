@@ -97,6 +97,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     owner_died_at: int = 0
     # A queued or running command or task, or a tab lock.
     has_work: bool = False
+    # When the last of these ended. Silence counts from then; but that the work of a dead owner ends is no sign of it.
+    worked_at: int = 0
     # A person has one of its tabs.
     in_handoff: bool = False
 
@@ -170,7 +172,8 @@ def _after_silence(session: Session, evidence: Evidence, times: LeaseTimes) -> D
     if evidence.open_connections or evidence.has_work or evidence.owner is OwnerProcess.ALIVE:
         return None
     # A connection that has closed was evidence until it did. "Older than": at exactly 180 s it is not yet stale.
-    last_sign_at = max(session.heartbeat_at, session.created_at, evidence.last_connection_closed_at or 0)
+    closed_at = evidence.last_connection_closed_at or 0
+    last_sign_at = max(session.heartbeat_at, session.created_at, evidence.worked_at, closed_at)
     return Due(last_sign_at + times.stale_after_ms + 1, ReapReason.STALE)
 
 
@@ -187,14 +190,15 @@ def _after_disconnect(session: Session, evidence: Evidence, times: LeaseTimes) -
     closed_at = evidence.last_connection_closed_at
     if closed_at is None:
         # The row remembers a socket that this life of the node has never seen: it closed after the last sign of life.
-        closed_at = max(session.heartbeat_at, session.created_at)
+        closed_at = max(session.heartbeat_at, session.created_at, evidence.worked_at)
     return Due(closed_at + times.disconnect_grace_ms, ReapReason.DISCONNECTED)
 
 
 def _after_idling(session: Session, evidence: Evidence, times: LeaseTimes) -> Due | None:
     if evidence.has_work:
         return None
-    return Due(max(session.heartbeat_at, session.created_at) + times.idle_ttl_ms, ReapReason.IDLE)
+    last_sign_at = max(session.heartbeat_at, session.created_at, evidence.worked_at)
+    return Due(last_sign_at + times.idle_ttl_ms, ReapReason.IDLE)
 
 
 # Order decides: a heartbeat or a named process says more about the owner than a socket that closed, because a client
