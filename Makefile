@@ -28,7 +28,7 @@ down: ## stop it
 
 test: ## set up and run every test
 	@tools/setup dev
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist worksteal
+	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile
 
 check: ## format, lint, types, imports, fast tests: under a minute
 	@tools/setup dev
@@ -47,8 +47,9 @@ bench: ## measure; NAME=name for one, QUICK=1 for the short ones, DOCS=1 to writ
 	@tools/setup dev
 	@$(PYTHON) -m bench $(NAME) $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
-docs: ## write the reference pages from the code
+docs: ## write the reference pages and the synchronous client from the code
 	@tools/setup dev
+	@$(PYTHON) tools/twin.py
 	@$(PYTHON) tools/docs.py
 
 clean: ## remove the environment, stamps and caches; state and running servers stay

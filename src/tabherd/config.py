@@ -33,7 +33,9 @@ SESSIONS_PER_BROWSER_MAX = 1_000
 # Flags that would lead a browser around the proxy of its pool's network policy.
 PROXY_FLAGS = ("--proxy-", "--no-proxy-server", "--host-rules", "--host-resolver-rules", "--winhttp-proxy-resolver")
 # Variables with the prefix that are not settings.
-ENV_RESERVED = frozenset({"TABHERD_CONFIG", "TABHERD_STATE", "TABHERD_TOKEN", "TABHERD_URL", "TABHERD_BROWSER"})
+ENV_RESERVED = frozenset(
+    {"TABHERD_CONFIG", "TABHERD_STATE", "TABHERD_TOKEN", "TABHERD_URL", "TABHERD_BROWSER", "TABHERD_AGENT"}
+)
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -55,6 +57,12 @@ class Server(Section, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
     # Largest request body.
     body_max_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 1 << 20
+    # MCP sessions over HTTP that may be open at once.
+    mcp_sessions_max: Count = 1_000
+    # The same of one credential.
+    mcp_sessions_per_credential: Count = 100
+    # An MCP session with no request and no open stream for so long ends, and gives back what it leased.
+    mcp_idle_s: Seconds = 600
     # How many past events an SSE client can resume from.
     events_ring: Annotated[int, Meta(ge=16, le=1_000_000)] = 10_000
     # How long running work may take to finish after the first SIGTERM.

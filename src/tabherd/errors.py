@@ -306,7 +306,7 @@ class Backpressure(Refused):
 
 
 class Capacity(Backpressure):
-    """A cap is reached; `details.reason` is key_cap, pool_cap, agent_cap, tab_cap or file_cap."""
+    """A cap is reached; `details.reason` is key_cap, pool_cap, agent_cap, tab_cap, file_cap or mcp_cap."""
 
     code = "capacity"
     next_step = "Retry after retryAfterMs, release a session, or ask with a larger waitMs."

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.house import ADA, ADMIN, House, in_house
+from tests.broker.house import ADA, ADMIN, BOB, House, in_house
 from tests.sim.fakes import SimBrowser
 
 from tabherd import errors, wire
@@ -308,7 +308,7 @@ async def test_stats_count_what_each_pool_has(house: House) -> None:
     await house.open()
     waiting = [asyncio.ensure_future(house.open(wait_ms=100_000)) for _ in range(3)]
     await house.until(lambda: (house.stats().stock, house.stats().waiting) == (1, 3))
-    assert house.operations.stats(ADA) == wire.Stats(
+    assert house.operations.stats(BOB) == wire.Stats(
         node="nod_1",
         draining=False,
         sessions=1,
@@ -318,6 +318,24 @@ async def test_stats_count_what_each_pool_has(house: House) -> None:
             ),
         },
     )
+    for waiter in waiting:
+        waiter.cancel()
+
+
+@in_house(max_active=1, sessions_per_browser=5)
+async def test_an_agent_is_told_where_its_own_callers_stand_in_the_queue(house: House) -> None:
+    await house.open()
+    waiting = [
+        asyncio.ensure_future(house.open(caller, wait_ms=100_000, key=key))
+        for caller, key in ((ADA, "first"), (BOB, ""), (ADA, "second"))
+    ]
+    await house.until(lambda: house.stats().waiting == 3)
+    # Bob has nothing yet, so he comes before Ada, who has one and waits for two.
+    places = [
+        [(place.agent_id, place.key, place.position) for place in house.operations.stats(who).pools["default"].waiters]
+        for who in (ADA, BOB)
+    ]
+    assert places == [[("ada", "first", 2), ("ada", "second", 3)], [("bob", "", 1)]]
     for waiter in waiting:
         waiter.cancel()
 

@@ -8,67 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Tabherd
-from tests.client.canned import BUSY, COMMAND, SESSION, CannedServer
+from tests.client.canned import BUSY, COMMAND, CannedServer
 
 from tabherd.cli.calls import parse_params
-
-
-def test_a_new_session_prints_its_id_and_its_tab(canned: CannedServer, tabherd: Tabherd) -> None:
-    canned.answer("POST", "/sessions", SESSION, 201)
-    result = tabherd("session", "new", "--agent", "alice", "--url", "about:blank")
-    assert "ses_1" in result.stdout
-    assert "tab_1" in result.stdout
-    assert canned.asked[0].body == {"agentId": "alice", "url": "about:blank"}
-
-
-def test_a_quiet_new_session_prints_nothing_but_the_tab(canned: CannedServer, tabherd: Tabherd) -> None:
-    canned.answer("POST", "/sessions", SESSION, 201)
-    assert tabherd("session", "new", "-q").stdout == "tab_1\n"
-
-
-def test_json_prints_the_servers_answer_as_one_document(canned: CannedServer, tabherd: Tabherd) -> None:
-    canned.answer("POST", "/sessions", SESSION, 201)
-    assert json.loads(tabherd("session", "new", "--json").stdout) == SESSION
-
-
-def test_sessions_are_listed_one_per_line_in_a_pipe(canned: CannedServer, tabherd: Tabherd) -> None:
-    long = SESSION | {"tabs": [{"tabId": "tab_1", "url": "https://x.test/" + "y" * 300, "title": ""}]}
-    canned.answer("GET", "/sessions", {"sessions": [long, long]})
-    lines = tabherd("session", "ls").stdout.splitlines()
-    assert len(lines) == 3
-    assert all(line.startswith("ses_1") for line in lines[1:])
-
-
-def test_only_active_sessions_are_listed_unless_all_are_wanted(canned: CannedServer, tabherd: Tabherd) -> None:
-    canned.answer("GET", "/sessions", {"sessions": []})
-    tabherd("session", "ls", "--agent", "alice")
-    tabherd("session", "ls", "--all")
-    assert [asked.query for asked in canned.asked] == [{"agentId": "alice", "state": "active"}, {}]
-
-
-def test_an_empty_list_says_so(canned: CannedServer, tabherd: Tabherd) -> None:
-    canned.answer("GET", "/sessions", {"sessions": []})
-    assert tabherd("session", "ls").stdout == "No sessions.\n"
-
-
-def test_ending_a_session_sends_its_fence(canned: CannedServer, tabherd: Tabherd) -> None:
-    canned.answer("DELETE", "/sessions/ses_1", status=204)
-    assert tabherd("session", "end", "ses_1", "--fence", "7").exit_code == 0
-    assert canned.asked[0].query == {"fence": "7"}
-
-
-def test_a_session_can_be_ended_into_its_pool(canned: CannedServer, tabherd: Tabherd) -> None:
-    canned.answer("DELETE", "/sessions/ses_1", status=204)
-    assert tabherd("session", "end", "ses_1", "--disposition", "pool").exit_code == 0
-    assert canned.asked[0].query == {"disposition": "pool"}
-
-
-def test_what_a_new_session_should_be_like_is_sent(canned: CannedServer, tabherd: Tabherd) -> None:
-    canned.answer("POST", "/sessions", SESSION, 201)
-    words = ("--owner-pid", "42", "--access", "shared", "--reuse", "same-agent", "--wait-ms", "5")
-    assert tabherd("session", "new", *words).exit_code == 0
-    asked = {"owner": {"pid": 42}, "access": "shared", "reuse": "same-agent", "waitMs": 5}
-    assert canned.asked[0].body == asked
 
 
 def test_a_text_result_is_printed_as_it_is(canned: CannedServer, tabherd: Tabherd) -> None:
@@ -105,6 +47,15 @@ def test_a_refusal_ends_with_exit_code_1_and_names_the_next_step(canned: CannedS
     assert result.exit_code == 1
     assert result.stderr == "bob is on it. [tab_busy]\nNext: Wait.\n"
     assert result.stdout == ""
+
+
+def test_a_refusal_because_of_load_says_where_the_caller_stood_and_when_to_come_back(
+    canned: CannedServer, tabherd: Tabherd
+) -> None:
+    full = BUSY | {"code": "capacity", "retryAfterMs": 4_200, "details": {"position": 3}}
+    canned.answer("POST", "/tabs/tab_1/action", full, 429)
+    said = tabherd("act", "tab_1", "text").stderr.splitlines()
+    assert said[1] == "Place in line: 3. Worth trying again in 4 s."
 
 
 def test_with_json_the_refusal_is_the_answer(canned: CannedServer, tabherd: Tabherd) -> None:

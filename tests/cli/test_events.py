@@ -7,6 +7,8 @@ import json
 from tests.cli.conftest import Tabherd
 from tests.client.canned import CannedServer
 
+FORBIDDEN = {"code": "forbidden", "message": "", "retryable": False, "action": "", "details": {}}
+
 
 def _message(seq: int, kind: str, **fields: str) -> bytes:
     data = {"id": f"3-{seq}", "type": kind, "at": "2026-01-01T00:00:00.000Z", **fields}
@@ -32,9 +34,28 @@ def test_only_the_last_fifty_are_asked_for(canned: CannedServer, tabherd: Tabher
     assert canned.asked[1].headers["last-event-id"] == "3-950"
 
 
-def test_following_goes_on_past_the_newest_until_the_server_ends(canned: CannedServer, tabherd: Tabherd) -> None:
+def test_following_goes_on_past_the_newest_and_past_a_stream_that_ends(canned: CannedServer, tabherd: Tabherd) -> None:
     _prepare(canned, 1, _message(1, "node.ready") + _message(2, "node.draining"))
-    assert len(tabherd("events", "--follow").stdout.splitlines()) == 2
+    canned.answer("GET", "/events", _message(3, "node.ready"), media="text/event-stream")
+    # What cannot be waited out ends it.
+    canned.answer("GET", "/events", FORBIDDEN, 403)
+    result = tabherd("events", "--follow")
+    assert [line.split()[1] for line in result.stdout.splitlines()] == ["node.ready", "node.draining", "node.ready"]
+    assert canned.asked[2].headers["last-event-id"] == "3-2"
+    assert result.exit_code == 1
+
+
+def test_filters_are_the_servers_to_apply_and_look_further_back(canned: CannedServer, tabherd: Tabherd) -> None:
+    _prepare(canned, 5_000, _message(4_500, "tab.opened") + _message(5_001, "tab.opened"))
+    result = tabherd("events", "--types", "tab.*", "--agent", "alice", "--tab", "tab_1")
+    assert len(result.stdout.splitlines()) == 1
+    assert canned.asked[1].query == {"types": "tab.*", "agentId": "alice", "tabId": "tab_1"}
+    assert canned.asked[1].headers["last-event-id"] == "3-4000"
+
+
+def test_what_another_agent_wrote_cannot_command_the_terminal(canned: CannedServer, tabherd: Tabherd) -> None:
+    _prepare(canned, 1, _message(1, "lock_acquired", controllerId="\x1b[2J"))
+    assert "\x1b" not in tabherd("events").stdout
 
 
 def test_json_prints_one_document_per_line(canned: CannedServer, tabherd: Tabherd) -> None:

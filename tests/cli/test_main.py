@@ -20,6 +20,8 @@ from tabherd.cli.main import app
         ["up"],
         ["down"],
         ["status"],
+        ["top"],
+        ["bench"],
         ["drain"],
         ["doctor"],
         ["install-browser"],
@@ -48,6 +50,32 @@ def test_a_wrong_command_line_ends_with_exit_code_2(words: list[str]) -> None:
     assert CliRunner().invoke(app, words).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["juggle", "--json"], "juggle"),
+        (["act", "--json"], "TAB"),
+        (["up", "--json", "--port", "many"], "--port"),
+        (["session", "new", "--json", "--viewport", "big"], "big"),
+        (["act", "tab_1", "text", "novalue", "--json"], "novalue"),
+        (["top", "--json", "--interval", "0"], "--interval"),
+        (["bench", "--tabs", "0", "--json"], "--tabs"),
+    ],
+)
+def test_with_json_a_wrong_command_line_is_a_typed_refusal(words: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, words)
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["code"], result.stderr) == (2, "invalid_request", "")
+    assert said in told["message"]
+    assert "--help" in told["action"]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["session", "ls", "--help"]])
+def test_help_is_given_whether_or_not_json_is_wanted(words: list[str]) -> None:
+    result = CliRunner().invoke(app, [*words, "--json"] if len(words) > 1 else words)
+    assert (result.exit_code, result.stdout.startswith("Usage: ")) == (0, True)
+
+
 def test_a_wrong_setting_is_said_in_one_sentence(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TABHERD_SERVER__PROT", "1")
     result = CliRunner().invoke(app, ["up", "--detach"])
@@ -69,7 +97,7 @@ def test_no_server_is_a_typed_refusal(state: Path) -> None:
 
 
 def test_the_help_loads_neither_the_server_nor_the_client() -> None:
-    watched = "httpx", "starlette", "uvicorn", "rich", "tabherd.client", "tabherd.edge", "tabherd.config"
+    watched = "httpx", "starlette", "uvicorn", "rich", "msgspec", "asyncio", "tabherd.client", "tabherd.config"
     code = f"import sys, tabherd.cli.main; print([name for name in {watched!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

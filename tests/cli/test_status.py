@@ -38,7 +38,7 @@ def test_a_program_gets_everything_as_one_document(canned: CannedServer, status:
         "node": "nod_1",
         "ready": True,
         "draining": False,
-        "pools": STATS["pools"],
+        "pools": {"default": STATS["pools"]["default"] | {"waiters": []}},
         "browsers": [BROWSER],
         "sessions": {"alice": 2},
     }

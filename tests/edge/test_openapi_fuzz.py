@@ -26,7 +26,7 @@ from tabherd.metrics import Metrics
 from .fake_broker import FakeBroker
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-EXAMPLES_PER_OPERATION = 25
+EXAMPLES_PER_OPERATION = 10
 
 # The protocol is a browser's to tell, and there is none here.
 schema = schemathesis.openapi.from_dict(openapi.document(ROUTES, "1.0")).exclude(path="/json/protocol")

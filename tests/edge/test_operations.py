@@ -82,6 +82,7 @@ async def test_stats_are_told_by_pool(alice: httpx.AsyncClient) -> None:
                 "freeSeats": 24,
                 "stock": 4,
                 "browsers": 1,
+                "waiters": [],
             },
         },
     }

@@ -17,8 +17,9 @@ def write() -> Iterator[str]:
         "# Command line",
         "",
         "Exit codes: 0 done, 1 refused or failed (the typed error is printed, as JSON with `--json`), 2 the command",
-        "line is wrong. Commands find the server of this machine through the state directory; `TABHERD_URL` and",
-        "`TABHERD_TOKEN` name another.",
+        "line is wrong, 130 Ctrl-C. Commands find the server of this machine through the state directory;",
+        "`TABHERD_URL` and `TABHERD_TOKEN` name another. `tabherd --install-completion` teaches your shell to",
+        "complete all of this.",
     )
     yield from _commands(typer.main.get_command(app), "tabherd")
 
@@ -35,8 +36,8 @@ def _commands(command: Any, path: str) -> Iterator[str]:
     yield from ("", f"## {path}", "", command.help or "", "", "```text", usage, "```", "")
     yield from table("option", "meaning")
     for option in options:
-        takes = "" if option.is_flag else f" {option.name.upper().replace('AS_', '')}"
-        yield row(f"`{', '.join(option.opts)}{takes}`", option.help or "")
+        takes = "" if option.is_flag else f" {option.metavar or option.name.upper()}"
+        yield row(f"`{', '.join((*option.opts, *option.secondary_opts))}{takes}`", option.help or "")
 
 
 def _shown(argument: Any) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from ..browsers.pool import Pool
 from ..browsers.slot import Slot
@@ -27,6 +28,18 @@ from .stock import PooledTab, Stock
 
 # How long a caller that does not want to wait waits all the same for a pooled tab that is being closed for it.
 EVICTION_LIMIT_MS = 2_000
+# How many of an agent's callers are told where they stand.
+PLACES_SHOWN = 20
+
+
+class Place(NamedTuple):
+    """Where a caller stands that waits for a session."""
+
+    waiter: Waiter
+    # In the order of grants, from 1.
+    position: int
+    # When it may expect its turn.
+    expected_wait_ms: int
 
 
 class Claim:
@@ -98,6 +111,12 @@ class Admission:
         if state is LeaseState.POOLED:
             return len(self.stock)
         return sum(claim.state is state for claim in self._claims.values())
+
+    def places_of(self, agent_id: str) -> list[Place]:
+        """Where that agent's callers stand in the queue, the next one first. Costs O(agents) for each of them."""
+        first = self._queue.of_agent(agent_id)[:PLACES_SHOWN]
+        positions = [(waiter, self._queue.position(waiter.id, self._by_agent) or 1) for waiter in first]
+        return [Place(waiter, position, self._retry_after_ms(position)) for waiter, position in positions]
 
     # --- Getting in -----------------------------------------------------------------------------------------
 

@@ -281,6 +281,8 @@ class Broker:
             clock=clock,
             listen=self._listen_on,
         )
+        # Set once it knows what an earlier life left; before that, sessions that live are unknown to it.
+        self.has_settled = asyncio.Event()
         self._feed_gauges()
 
     # --- Life -----------------------------------------------------------------------------------------------
@@ -288,6 +290,7 @@ class Broker:
     async def start(self) -> None:
         """Settle what an earlier life left, then start the browsers and the services."""
         await self._adoption.run()
+        self.has_settled.set()
         self._ledger.start()
         self._services = [
             asyncio.create_task(self.reaper.run(), name="reaper"),

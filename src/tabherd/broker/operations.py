@@ -69,7 +69,7 @@ class Operations:
             node=self._node_id,
             draining=self.is_draining,
             sessions=len(self._registry),
-            pools={name: self._pool_stats(name, pool) for name, pool in self._pools.items()},
+            pools={name: self._pool_stats(name, pool, caller.agent_id) for name, pool in self._pools.items()},
         )
 
     # --- One browser ----------------------------------------------------------------------------------------
@@ -157,8 +157,17 @@ class Operations:
         sessions = len(self._registry.on_browser(slot.row.id))
         return browser_view(slot, sessions, slot.breaker.state(self._clock()))
 
-    def _pool_stats(self, name: str, pool: Pool) -> wire.PoolStats:
+    def _pool_stats(self, name: str, pool: Pool, agent_id: str) -> wire.PoolStats:
         admission = self._admissions[name]
+        waiters = [
+            wire.SessionWaiter(
+                agent_id=agent_id,
+                key=place.waiter.key,
+                position=place.position,
+                expected_wait_ms=place.expected_wait_ms,
+            )
+            for place in admission.places_of(agent_id)
+        ]
         return wire.PoolStats(
             active=admission.active,
             pooled=len(admission.stock),
@@ -168,6 +177,7 @@ class Operations:
             free_seats=pool.free_seats,
             stock=pool.stock_size,
             browsers=sum(slot.browser is not None for slot in pool.slots),
+            waiters=waiters,
         )
 
     def _drain_view(self) -> wire.NodeDrain:

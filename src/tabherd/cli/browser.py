@@ -10,11 +10,17 @@ from .output import Voice
 
 def ensure(voice: Voice) -> None:
     """Leave a usable browser on this machine, or raise `NoBrowser` with the fix."""
-    try:
-        found = find_browser()
-    except NoBrowser as missing:
-        voice.say(f"{missing.message} Installing one; this can take minutes.")
-        found = install_browser(say=voice.say)
+    with voice.progress("Looking for a browser") as tell:
+        try:
+            found = find_browser()
+        except NoBrowser as missing:
+            voice.say(f"{missing.message} Installing one; this can take minutes.")
+
+            def say(line: str) -> None:
+                voice.say(line)
+                tell(line)
+
+            found = install_browser(say=say)
     voice.answer(
         {"path": str(found.path), "kind": found.kind, "version": found.version},
         f"{found.version} ({found.kind}) at {found.path}",

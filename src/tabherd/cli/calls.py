@@ -1,4 +1,4 @@
-"""The commands that are one request each: sessions, commands on tabs, draining, tokens."""
+"""The commands that are one request each: commands on tabs, draining, tokens."""
 
 from __future__ import annotations
 
@@ -12,49 +12,11 @@ from typing import Any
 import msgspec
 
 from .. import wire
-from ..client import Tabherd
+from ..client.sync import Tabherd
 from ..errors import InvalidRequest
-from .output import Voice
+from .output import Voice, printable
 
 PARAM = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_]*)(?P<how>:?=)(?P<value>.*)", re.DOTALL)
-
-
-def new_session(voice: Voice, fields: dict[str, Any], *, quiet: bool) -> None:
-    with Tabherd() as herd:
-        session = herd.open_session(**fields)
-    tab_ids = " ".join(tab.tab_id for tab in session.tabs)
-    text = f"{session.session_id} for {session.agent_id}, fence {session.fence}, until {session.expires_at}"
-    voice.answer(session, session.tabs[0].tab_id if quiet else f"{text}\n{tab_ids}")
-
-
-def list_sessions(voice: Voice, *, agent: str | None, state: str | None) -> None:
-    with Tabherd() as herd:
-        sessions = herd.sessions(agent_id=agent, state=state)
-    rows = [
-        (
-            session.session_id,
-            session.agent_id,
-            session.state,
-            session.pool,
-            session.key,
-            str(session.fence),
-            session.expires_at,
-            " ".join(f"{tab.tab_id} {tab.url}" for tab in session.tabs),
-        )
-        for session in sessions
-    ]
-    voice.table(
-        wire.SessionPage(sessions=sessions),
-        ("session", "agent", "state", "pool", "key", "fence", "expires", "tabs"),
-        rows,
-        empty="No sessions.",
-    )
-
-
-def end_session(voice: Voice, session_id: str, fence: int | None, disposition: str | None) -> None:
-    with Tabherd() as herd:
-        herd.end_session(session_id, fence, disposition)
-    voice.answer({"ended": session_id}, f"Ended {session_id}.")
 
 
 def parse_params(kind: str, words: list[str]) -> dict[str, Any]:
@@ -87,10 +49,12 @@ def parse_params(kind: str, words: list[str]) -> dict[str, Any]:
 
 
 def act(voice: Voice, tab_id: str, kind: str, fields: dict[str, Any], out: Path | None) -> None:
-    with Tabherd() as herd:
+    with Tabherd(patience_s=0) as herd:
         command = herd.act(tab_id, kind, **fields)
     if out is None:
-        voice.answer(command, _readable(command.result))
+        text = _readable(command.result)
+        # A program gets every character; a terminal none that it would obey.
+        voice.answer(command, text if voice.width is None else printable(text))
         return
     image = _image(command.result)
     try:
@@ -101,14 +65,14 @@ def act(voice: Voice, tab_id: str, kind: str, fields: dict[str, Any], out: Path 
 
 
 def drain(voice: Voice, *, resume: bool) -> None:
-    with Tabherd() as herd:
-        told = herd.resume() if resume else herd.drain()
+    with Tabherd(patience_s=0) as herd:
+        told = herd.undrain() if resume else herd.drain()
     what = "Draining: no new session is admitted" if told.draining else "New sessions are admitted again"
     voice.answer(told, f"{what}; open sessions: {told.sessions}.")
 
 
 def new_token(voice: Voice, agent: str, scopes: list[str] | None) -> None:
-    with Tabherd() as herd:
+    with Tabherd(patience_s=0) as herd:
         made = herd.new_token(agent, scopes)
     voice.answer(made, made.token)
 

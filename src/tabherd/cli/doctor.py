@@ -24,7 +24,7 @@ import msgspec
 from .. import config
 from ..client.discovery import TOKEN_FILE
 from ..errors import TabherdError
-from .output import Voice
+from .output import Voice, is_colourful
 from .process import find_server
 
 OPEN_FILES_WANTED = 4_096
@@ -40,6 +40,10 @@ class Verdict(StrEnum):
     FAIL = "fail"
 
 
+COLOURS = {Verdict.OK: "\x1b[32m", Verdict.WARN: "\x1b[33m", Verdict.FAIL: "\x1b[31m"}
+PLAIN = "\x1b[0m"
+
+
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one check."""
 
@@ -51,32 +55,38 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     fix: str = ""
 
 
-def examine(config_path: Path | None, state: Path) -> list[Finding]:
-    """Every check, in the order in which a person would mend them."""
+def examine(config_path: Path | None, state: Path) -> Iterator[Finding]:
+    """Every check, in the order in which a person would mend them; each is made when it is asked for."""
     try:
         settings = config.load(config_path)
     except TabherdError as error:
-        broken = Finding(check="configuration", verdict=Verdict.FAIL, finding=error.message, fix=error.action)
+        yield Finding(check="configuration", verdict=Verdict.FAIL, finding=error.message, fix=error.action)
         # The rest is still worth knowing, under the settings a server would have without the broken ones.
-        return [broken, *_machine(config.Config(), state)]
-    good = Finding(check="configuration", verdict=Verdict.OK, finding="It can be read and holds no contradiction.")
-    return [good, *_machine(settings, state)]
+        settings = config.Config()
+    else:
+        yield Finding(check="configuration", verdict=Verdict.OK, finding="It can be read and holds no contradiction.")
+    yield from _machine(settings, state)
 
 
-def show(voice: Voice, findings: list[Finding]) -> bool:
-    """Print them; whether nothing fails."""
-    colours = {Verdict.OK: "32", Verdict.WARN: "33", Verdict.FAIL: "31"} if sys.stdout.isatty() else {}
+def show(voice: Voice, checks: Iterator[Finding]) -> bool:
+    """Print each as it comes; whether nothing fails."""
+    findings: list[Finding] = []
+    with voice.progress("Checking this machine"):
+        for finding in checks:
+            findings.append(finding)
+            _say(voice, finding)
     healthy = all(finding.verdict is not Verdict.FAIL for finding in findings)
     if voice.as_json:
         voice.dump({"healthy": healthy, "findings": findings})
-        return healthy
-    for finding in findings:
-        colour = colours.get(finding.verdict)
-        word = f"\x1b[{colour}m{finding.verdict:<4}\x1b[0m" if colour else f"{finding.verdict:<4}"
-        voice.say(f"{word}  {finding.check:<13}  {finding.finding}")
-        if finding.fix:
-            voice.say(f"{'':21}fix: {finding.fix}")
     return healthy
+
+
+def _say(voice: Voice, finding: Finding) -> None:
+    colour = COLOURS[finding.verdict] if is_colourful(sys.stdout) else ""
+    word = f"{colour}{finding.verdict:<4}{PLAIN}" if colour else f"{finding.verdict:<4}"
+    voice.say(f"{word}  {finding.check:<13}  {finding.finding}")
+    if finding.fix:
+        voice.say(f"{'':21}fix: {finding.fix}")
 
 
 def _machine(settings: config.Config, state: Path) -> Iterator[Finding]:

@@ -1,31 +1,30 @@
-"""The `tabherd` command: every name and option a person can type, and nothing of what they do.
+"""The `tabherd` command: every name and option an operator can type, and nothing of what they do.
 
 Work is imported inside the commands, so that `tabherd --help` answers at once. Exit codes: 0 done, 1 refused or failed
-(the typed error is printed), 2 the command line itself is wrong.
+(the typed error is printed), 2 the command line itself is wrong, 130 Ctrl-C. The commands of callers are in `calling`.
 """
 
-from __future__ import annotations
+# No annotations as text in this file: typer would evaluate each of them twice before it can print its help.
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from . import completion
+from .calling import calling, session_app, token_app
 from .output import REFUSED, Json, speaking
+from .usage import Commands
 
 app = typer.Typer(
     name="tabherd",
+    cls=Commands,
     help="One door to your browsers for a crowd of agents.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     # Drawing boxes around the help costs three times the help itself.
     rich_markup_mode=None,
 )
-session_app = typer.Typer(help="Lease sessions, see them, give them back.", no_args_is_help=True)
-token_app = typer.Typer(help="Credentials for agents.", no_args_is_help=True)
-app.add_typer(session_app, name="session")
-app.add_typer(token_app, name="token")
 
 ConfigPath = Annotated[
     Path | None, typer.Option("--config", help="Configuration file (TOML); else TABHERD_CONFIG names it.")
@@ -58,7 +57,7 @@ def root(
 # --- The server -------------------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(short_help="Run the server.")
 def up(
     host: Annotated[str | None, typer.Option(help="Address to listen on; anything but loopback needs auth.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.")] = None,
@@ -87,7 +86,8 @@ def up(
         if ready_fd is None:
             serve.require_browsers(settings)
         if detach:
-            record = serve.start_detached(_up_arguments(flags, config), state)
+            with voice.progress("Starting the server and its first browser"):
+                record = serve.start_detached(_up_arguments(flags, config), state)
             voice.answer(record, serve.welcome(record, state))
             return
         code = serve.run(settings, state, lambda record: voice.answer(record, serve.welcome(record, state)), ready_fd)
@@ -106,15 +106,17 @@ def _up_arguments(flags: Any, config: Path | None) -> list[str]:
     return [*words, "--no-auth"] if flags["no_auth"] else words
 
 
-@app.command()
+@app.command(short_help="Stop the server.")
 def down(config: ConfigPath = None, as_json: Json = False) -> None:
     """Stop the server: it finishes what runs (for at most [server] drain_s), ends its browsers and exits."""
     from ..config import load, state_dir
     from . import serve
 
     with speaking(as_json) as voice:
-        pid = serve.stop(state_dir(), load(config).server.drain_s)
-        leftovers = serve.end_leftovers(state_dir()) if pid is None else 0
+        drain_s = load(config).server.drain_s
+        with voice.progress(f"Stopping the server; what runs may finish, for at most {drain_s} s"):
+            pid = serve.stop(state_dir(), drain_s)
+            leftovers = serve.end_leftovers(state_dir()) if pid is None else 0
         said = "No server is running." if pid is None else f"Stopped (pid {pid})."
         if leftovers:
             said += f" Ended {leftovers} browser(s) that a killed server had left."
@@ -130,7 +132,23 @@ def status(as_json: Json = False) -> None:
         report.show(voice)
 
 
-@app.command()
+@app.command(short_help="Watch the server live.")
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and leave.")] = False,
+    interval_s: Annotated[
+        float,
+        typer.Option("--interval", metavar="SECONDS", min=0.2, max=3_600, help="Between two looks at the server."),
+    ] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Watch the server: browsers, pools, agents, tabs with holder and waiters, events. q or Ctrl-C leaves."""
+    from .top import watch
+
+    with speaking(as_json) as voice:
+        watch(voice, interval_s=interval_s, once=once)
+
+
+@app.command(short_help="Admit no new session for now.")
 def drain(
     resume: Annotated[bool, typer.Option("--resume", help="Take the drain back: admit sessions again.")] = False,
     as_json: Json = False,
@@ -142,7 +160,7 @@ def drain(
         calls.drain(voice, resume=resume)
 
 
-@app.command()
+@app.command(short_help="Check this machine; say how to fix it.")
 def doctor(config: ConfigPath = None, as_json: Json = False) -> None:
     """Check what a server needs on this machine, and say how to fix what is missing."""
     from ..config import state_dir
@@ -163,120 +181,62 @@ def install_browser(as_json: Json = False) -> None:
         browser.ensure(voice)
 
 
+@app.command(short_help="Measure the running server.")
+def bench(
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="How often each round trip is measured.")] = 50,
+    tabs: Annotated[int, typer.Option(min=1, max=200, help="Tabs that are driven at once, one session each.")] = 4,
+    seconds: Annotated[float, typer.Option(min=0.1, max=600, help="How long they are driven.")] = 3.0,
+    agent: Annotated[str | None, typer.Option(help="Whose sessions; an agent's token is always its own.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Pool to measure.", autocompletion=completion.pools)] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the running server as a client of it sees it: leases, round trips, commands per second."""
+    from .bench import Plan, measure
+
+    with speaking(as_json) as voice:
+        measure(voice, Plan(rounds=rounds, tabs=tabs, seconds=seconds, agent=agent, pool=pool))
+
+
+@app.command()
+def demo(
+    agents: Annotated[int, typer.Option(min=4, max=60, help="How many agents contend.")] = 20,
+    tabs: Annotated[int, typer.Option(min=2, max=16, help="For how many tabs; one of them is shared.")] = 8,
+    seconds: Annotated[float, typer.Option(min=2, max=300, help="For how long, before they finish and go.")] = 30.0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="What agents choose by chance; else another each time.")
+    ] = None,
+    no_crash: Annotated[bool, typer.Option("--no-crash", help="Kill nobody.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a crowd of agents on local pages: they contend, crash and recover; guarantees are recounted at the end."""
+    import random
+
+    from .demo.run import Wish, run
+
+    with speaking(as_json) as voice:
+        chosen = random.randrange(1_000_000) if seed is None else seed
+        wish = Wish(agents=agents, tabs=tabs, seconds=seconds, seed=chosen, has_crashes=not no_crash)
+        held = run(voice, wish)
+    if not held:
+        raise typer.Exit(REFUSED)
+
+
+@app.command()
+def mcp(
+    agent: Annotated[
+        str | None, typer.Option(help="Whom it acts for; else TABHERD_AGENT, else a name is made.")
+    ] = None,
+) -> None:
+    """Serve MCP on stdin and stdout, for clients that start their MCP servers themselves."""
+    from .mcp import serve
+
+    with speaking(False):
+        serve(agent)
+
+
 # --- Callers ----------------------------------------------------------------------------------------------------
 
-
-@session_app.command("new")
-def session_new(
-    agent: Annotated[str | None, typer.Option(help="Whose session; an agent's token is always its own.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Pool to lease from.")] = None,
-    key: Annotated[str | None, typer.Option(help="Bucket it counts against, such as a vendor.")] = None,
-    tier: Annotated[str | None, typer.Option(help="Named deadline.")] = None,
-    deadline_ms: Annotated[int | None, typer.Option(help="Absolute life from now; wins over the tier.")] = None,
-    wait_ms: Annotated[int | None, typer.Option(help="How long to wait for a place when all are taken.")] = None,
-    keep_alive: Annotated[bool, typer.Option("--keep-alive", help="Keep it however quiet its owner is.")] = False,
-    owner_pid: Annotated[int | None, typer.Option(help="Process on the server's machine whose death ends it.")] = None,
-    access: Annotated[str | None, typer.Option(help="exclusive, or shared: other agents may use it, too.")] = None,
-    reuse: Annotated[
-        str | None, typer.Option(help="What of its page a release to the pool keeps: never, same-agent or any.")
-    ] = None,
-    url: Annotated[str | None, typer.Option(help="First page.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id of its tab.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Lease a session with one tab."""
-    from . import calls
-
-    with speaking(as_json) as voice:
-        fields: dict[str, Any] = {
-            "agent_id": agent,
-            "pool": pool,
-            "key": key,
-            "tier": tier,
-            "deadline_ms": deadline_ms,
-            "wait_ms": wait_ms,
-            "keep_alive": keep_alive or None,
-            "owner": None if owner_pid is None else {"pid": owner_pid},
-            "access": access,
-            "reuse": reuse,
-            "url": url,
-        }
-        calls.new_session(voice, fields, quiet=quiet)
-
-
-@session_app.command("ls")
-def session_ls(
-    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
-    state: Annotated[str, typer.Option(help="Only those in this state.")] = "active",
-    everything: Annotated[bool, typer.Option("--all", help="Those that have ended, too.")] = False,
-    as_json: Json = False,
-) -> None:
-    """List the sessions you may see."""
-    from . import calls
-
-    with speaking(as_json) as voice:
-        calls.list_sessions(voice, agent=agent, state=None if everything else state)
-
-
-@session_app.command("end")
-def session_end(
-    session_id: Annotated[str, typer.Argument(metavar="SESSION")],
-    fence: Annotated[int | None, typer.Option(help="Only if it is still this lease.")] = None,
-    disposition: Annotated[
-        str | None, typer.Option(help="pool: keep its tab for the next session of its key; or close.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Give a session back; its tabs close, or one is kept in the pool."""
-    from . import calls
-
-    with speaking(as_json) as voice:
-        calls.end_session(voice, session_id, fence, disposition)
-
-
-@app.command()
-def act(
-    tab_id: Annotated[str, typer.Argument(metavar="TAB")],
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="navigate, evaluate, text, screenshot, ...")],
-    params: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Parameters; KEY:=JSON for lists and objects.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a screenshot to this file.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Run one command on a tab and print its result."""
-    from . import calls
-
-    try:
-        fields = calls.parse_params(kind, params or [])
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-    with speaking(as_json) as voice:
-        calls.act(voice, tab_id, kind, fields, out)
-
-
-@app.command()
-def events(
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and print what happens.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Print what has happened lately; one line, or one JSON document, per event."""
-    from . import events as stream
-
-    with speaking(as_json) as voice:
-        stream.show(voice, follow=follow)
-
-
-@token_app.command("new")
-def token_new(
-    agent: Annotated[str, typer.Option(help="The agent that the token speaks for.")],
-    scopes: Annotated[
-        str | None, typer.Option(help="Comma-separated: browse, evaluate, tasks, locks, files, admin.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Make a token for an agent. It is shown this once."""
-    from . import calls
-
-    with speaking(as_json) as voice:
-        calls.new_token(voice, agent, scopes.split(",") if scopes else None)
+# Without a name of its own: its commands stand beside those above.
+app.add_typer(calling)
+app.add_typer(session_app, name="session")
+app.add_typer(token_app, name="token")

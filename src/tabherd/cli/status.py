@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from .. import wire
-from ..client import Tabherd
+from ..client.sync import Tabherd
 from .output import Voice
 
 NOT_MEASURED = "-"
@@ -23,11 +23,14 @@ BROWSER_HEADINGS = (
     "circuit",
     "product",
 )
+# What a narrow terminal does without, the first one first.
+SPARE = ("product", "served", "circuit", "warm", "CPU", "pool")
+POOL_SPARE = ("tabs", "pooled", "warm")
 
 
 def show(voice: Voice) -> None:
     """One screen about the server; raises `NodeUnreachable` when there is none."""
-    with Tabherd() as herd:
+    with Tabherd(patience_s=0) as herd:
         health = herd.health()
         is_ready = herd.is_ready()
         stats = herd.stats()
@@ -53,9 +56,9 @@ def show(voice: Voice) -> None:
     counts = ", ".join(f"{agent} {count}" for agent, count in by_agent.most_common())
     voice.say(f"Active sessions: {len(sessions)}" + (f" ({counts})." if counts else "."))
     voice.say("")
-    voice.table(stats.pools, POOL_HEADINGS, [_pool(*each) for each in stats.pools.items()], empty="No pools.")
+    voice.table(stats.pools, POOL_HEADINGS, [_pool(*each) for each in stats.pools.items()], "No pools.", POOL_SPARE)
     voice.say("")
-    voice.table(browsers, BROWSER_HEADINGS, [_browser(browser) for browser in browsers], empty="No browsers.")
+    voice.table(browsers, BROWSER_HEADINGS, [_browser(browser) for browser in browsers], "No browsers.", SPARE)
     for browser in browsers:
         # Once another one serves in its place, the failure is history.
         if browser.last_failure and browser.state != "ready":

@@ -1,5 +1,21 @@
-"""Clients of the HTTP API: `Tabherd` waits for each answer."""
+"""Clients of the HTTP API: `Tabherd` waits for each answer, `AsyncTabherd` is for asyncio; both have the same verbs."""
 
-from .sync import Tabherd
+from __future__ import annotations
 
-__all__ = ["Tabherd"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .aio import AsyncSession, AsyncTab, AsyncTabherd
+    from .events import ServerEvent
+    from .sync import Session, Tab, Tabherd
+
+__all__ = ["AsyncSession", "AsyncTab", "AsyncTabherd", "ServerEvent", "Session", "Tab", "Tabherd"]
+
+
+def __getattr__(name: str) -> Any:
+    """Each is imported when it is first asked for: who only looks for the server waits for no HTTP library."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tabherd.client' has no attribute {name!r}")
+    home = "events" if name == "ServerEvent" else "aio" if name.startswith("Async") else "sync"
+    return getattr(import_module(f".{home}", __name__), name)

@@ -120,6 +120,10 @@ class WaitQueue:
                 ahead += 1
         return ahead + 1
 
+    def of_agent(self, agent_id: str) -> Sequence[Waiter]:
+        """Its waiters, in order of arrival."""
+        return self._by_agent.get(agent_id, ())
+
     def _insert(self, waiter: Waiter) -> None:
         self._by_id[waiter.id] = waiter
         insort(self._by_agent.setdefault(waiter.agent_id, []), waiter, key=_arrival)

@@ -13,22 +13,25 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+import httpx
 from starlette.types import Receive, Scope, Send
 
 from .. import logs
-from ..errors import BodyTooLarge, TabherdError
+from ..errors import TabherdError
 from . import control, openapi
 from .auth import ANONYMOUS, Guard
+from .body import ClientLeft, read_body
 from .cdp.endpoint import CdpEndpoint
 from .cdp.tickets import KEY_BYTES, Tickets
 from .control import ControlChannel
 from .head import Head
+from .mcp import McpSessions
 from .reply import Reply, bug, refusal, success, traced
-from .route import Call, Endpoint, Route, RouteTable, Service, Stream
+from .route import Call, Endpoint, Passed, Route, RouteTable, Service, Stream
 from .routes import ROUTES
 from .upgrade import Doors
 
@@ -39,10 +42,6 @@ if TYPE_CHECKING:
     from ..metrics import Metrics
 
 log = logs.get_logger("edge")
-
-
-class ClientLeft(Exception):
-    """There is nobody to answer."""
 
 
 def create_app(
@@ -56,13 +55,17 @@ def create_app(
     port: int,
     ticket_key: bytes | None = None,
     routes: Sequence[Route] = ROUTES,
+    clock: Callable[[], float] = time.monotonic,
 ) -> App:
     """The application of one server, which listens on that port. Without a key, tickets are good for its life only."""
     guard = Guard(config, port, broker.credentials)
     tickets = Tickets(ticket_key or secrets.token_bytes(KEY_BYTES))
     cdp = CdpEndpoint(config=config, broker=broker, guard=guard, metrics=metrics, tickets=tickets, port=port)
+    # Its sessions call this very application, which is made last.
+    mcp = McpSessions(config.server, lambda name: httpx.ASGITransport(app, client=(name, 0)), port, clock=clock)
     service = Service(
         cdp=cdp,
+        mcp=mcp,
         broker=broker,
         events=events,
         metrics=metrics,
@@ -72,7 +75,8 @@ def create_app(
     )
     channel = ControlChannel(service=service, guard=guard, config=config)
     doors = Doors(guard, metrics, {control.PATH: channel.admit, **cdp.doors})
-    return App(service, guard, doors, config.server.body_max_bytes, routes)
+    app = App(service, guard, doors, config.server.body_max_bytes, routes)
+    return app
 
 
 class App:
@@ -82,12 +86,17 @@ class App:
         self, service: Service, guard: Guard, doors: Doors, body_max_bytes: int, routes: Sequence[Route]
     ) -> None:
         self.doors = doors
+        self.mcp = service.mcp
         self._service = service
         self._guard = guard
         self._body_max_bytes = body_max_bytes
         self._table = RouteTable(routes)
         # Whether each request is logged; asked once, because asking costs as much as routing does.
         self._is_verbose = log.is_enabled_for(logging.DEBUG)
+
+    async def close(self) -> None:
+        """End what would otherwise outlast the last request. Idempotent."""
+        await self.mcp.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "the server is set up for HTTP alone"
@@ -101,6 +110,9 @@ class App:
             answer = await self._answer(endpoint, parameters, head, scope, receive)
             if isinstance(answer, Stream):
                 await self._send_stream(answer, head, scope, receive, send)
+                return
+            if isinstance(answer, Passed):
+                await answer.serve(scope, receive, send)
                 return
             reply = success(endpoint.route.status, answer)
         except ClientLeft:
@@ -131,7 +143,11 @@ class App:
                 caller.require(route.scope)
         logs.bind(requestId=head.request_id.decode(), agentId=caller.agent_id)
         query = None if endpoint.query is None else endpoint.query.decode(scope["query_string"])
-        body = None if endpoint.body is None else endpoint.body.decode(await self._read_body(head, receive))
+        body = (
+            None
+            if endpoint.body is None
+            else endpoint.body.decode(await read_body(head, receive, self._body_max_bytes))
+        )
         id, name, *_ = (*parameters, "", "")
         pieces = _pieces(receive) if route.takes_file else None
         call = Call(caller=caller, head=head, id=id, name=name, body=body, query=query, pieces=pieces)
@@ -146,30 +162,6 @@ class App:
                 await route.undo(self._service, call, answer)
             raise ClientLeft
         return answer
-
-    async def _read_body(self, head: Head, receive: Receive) -> bytes | bytearray:
-        """The whole body, or `BodyTooLarge` as soon as that is certain."""
-        declared = head.content_length
-        if declared is not None and declared.isdigit() and int(declared[:20]) > self._body_max_bytes:
-            raise self._too_large()
-        body = bytearray()
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientLeft
-            chunk: bytes = message.get("body", b"")
-            if len(body) + len(chunk) > self._body_max_bytes:
-                raise self._too_large()
-            is_last = not message.get("more_body", False)
-            if is_last and not body:
-                return chunk
-            body += chunk
-            if is_last:
-                return body
-
-    def _too_large(self) -> BodyTooLarge:
-        cap = self._body_max_bytes
-        return BodyTooLarge(f"The body is larger than {cap} bytes.", field="body", cap=cap)
 
     async def _send_stream(self, stream: Stream, head: Head, scope: Scope, receive: Receive, send: Send) -> None:
         async def pump() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
+from starlette.types import Receive, Scope, Send
 
 from .. import wire
 from ..broker.caller import Caller
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..broker.events import EventBus
     from ..metrics import Metrics
     from .cdp.endpoint import CdpEndpoint
+    from .mcp import McpSessions
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE", "PUT", "PATCH"]
 # A scope of a credential; `any`: whichever valid credential; None: no credential at all.
@@ -40,6 +42,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     broker: Broker
     cdp: CdpEndpoint
+    mcp: McpSessions
     events: EventBus
     metrics: Metrics
     # The OpenAPI document of the route table, encoded.
@@ -77,6 +80,12 @@ class Stream(msgspec.Struct, frozen=True):
     # Gives back what the stream holds; called in any case, also when not one chunk was read.
     close: Callable[[], None]
     headers: tuple[tuple[bytes, bytes], ...]
+
+
+class Passed(msgspec.Struct, frozen=True):
+    """A request that somebody else answers, who speaks ASGI; what is raised before it answers is answered as ever."""
+
+    serve: Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 Handler: TypeAlias = Callable[[Service, Call], Awaitable[Any]]

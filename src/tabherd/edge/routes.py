@@ -11,6 +11,7 @@ from .. import errors as e
 from .. import metrics, wire
 from . import files as f
 from . import handlers as h
+from . import mcp as m
 from .cdp import discovery as d
 from .cdp import wish as w
 from .route import BYTES, EVENT_STREAM, Route
@@ -478,5 +479,32 @@ ROUTES: tuple[Route, ...] = (
         answer=wire.AgentToken,
         status=201,
         errors=(e.StoreUnavailable,),
+    ),
+    Route(
+        method="POST",
+        path="/mcp",
+        summary="Speak MCP (streamable HTTP): one JSON-RPC message. The first, initialize, opens an MCP session.",
+        handler=m.send_message,
+        scope="browse",
+        media=EVENT_STREAM,
+        errors=(e.ResourceNotFound, e.Capacity, e.Draining, e.BodyTooLarge),
+    ),
+    Route(
+        method="GET",
+        path="/mcp",
+        summary="What the server has to say to the MCP session on its own account, as a stream.",
+        handler=m.listen,
+        scope="browse",
+        media=EVENT_STREAM,
+        errors=(e.ResourceNotFound,),
+    ),
+    Route(
+        method="DELETE",
+        path="/mcp",
+        summary="End the MCP session; what it leased is given back.",
+        handler=m.end_mcp_session,
+        scope="browse",
+        status=204,
+        errors=(e.ResourceNotFound,),
     ),
 )

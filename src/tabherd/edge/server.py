@@ -133,7 +133,7 @@ async def _run_on(
     )
     front = Front(app, app.doors)
     stopping = _Stopping()
-    serving = asyncio.create_task(front.serve(sockets=[listener]), name="http")
+    serving = asyncio.create_task(_serve_settled(front, broker, listener), name="http")
     starting = asyncio.create_task(broker.start(), name="start")
     try:
         if await stopping.unless_told(starting):
@@ -148,16 +148,27 @@ async def _run_on(
             await stopping.drain(broker, config.server.drain_s)
     finally:
         directory.withdraw()
+        await app.close()
         # Streams have no end of their own.
         events.close()
         front.should_exit = True
         front.force_exit = stopping.is_urgent
         starting.cancel()
+        if not broker.has_settled.is_set():
+            serving.cancel()
         try:
             await asyncio.wait((serving, starting))
         finally:
             await broker.stop()
         log.info("stopped")
+
+
+async def _serve_settled(front: Front, broker: Broker, listener: socket.socket) -> None:
+    """Answer nobody before the broker knows the sessions of its earlier life: their owners would be told that they are
+    over. Whoever comes meanwhile waits in the backlog.
+    """
+    await broker.has_settled.wait()
+    await front.serve(sockets=[listener])
 
 
 class Front(uvicorn.Server):

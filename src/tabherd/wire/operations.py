@@ -55,6 +55,17 @@ class BrowserPage(Answer, frozen=True, kw_only=True):
     browsers: list[BrowserView]
 
 
+class SessionWaiter(Answer, frozen=True, kw_only=True):
+    """A caller that waits for a session."""
+
+    agent_id: str
+    key: str
+    # Its place in the order in which sessions are granted, from 1.
+    position: int
+    # When it may expect its turn.
+    expected_wait_ms: int
+
+
 class PoolStats(Answer, frozen=True, kw_only=True):
     # Sessions that have a place, also while they are being opened or ended.
     active: int
@@ -72,6 +83,8 @@ class PoolStats(Answer, frozen=True, kw_only=True):
     stock: int
     # Browsers that run.
     browsers: int
+    # Of those that wait, the first ones of the agent that asks, the next one first.
+    waiters: list[SessionWaiter] = msgspec.field(default_factory=list)
 
 
 class Stats(Answer, frozen=True, kw_only=True):

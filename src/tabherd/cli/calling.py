@@ -1,0 +1,183 @@
+"""What callers can type: sessions, commands on tabs, events, tokens; names and options, nothing of what they do."""
+
+# No annotations as text in this file: typer would evaluate each of them twice before it can print its help.
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from . import completion
+from .output import Json, speaking
+
+calling = typer.Typer()
+session_app = typer.Typer(help="Lease sessions, see them, give them back.", no_args_is_help=True)
+token_app = typer.Typer(help="Credentials for agents.", no_args_is_help=True)
+
+
+@session_app.command("new")
+def session_new(
+    agent: Annotated[str | None, typer.Option(help="Whose session; an agent's token is always its own.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Pool to lease from.", autocompletion=completion.pools)] = None,
+    key: Annotated[str | None, typer.Option(help="Bucket it counts against, such as a vendor.")] = None,
+    tier: Annotated[str | None, typer.Option(help="Named deadline.")] = None,
+    deadline_ms: Annotated[int | None, typer.Option(help="Absolute life from now; wins over the tier.")] = None,
+    wait_ms: Annotated[int | None, typer.Option(help="How long to wait for a place when all are taken.")] = None,
+    keep_alive: Annotated[bool, typer.Option("--keep-alive", help="Keep it however quiet its owner is.")] = False,
+    owner_pid: Annotated[int | None, typer.Option(help="Process on the server's machine whose death ends it.")] = None,
+    access: Annotated[
+        str | None,
+        typer.Option(
+            help="exclusive, or shared: other agents may use it, too.",
+            autocompletion=completion.one_of("exclusive", "shared"),
+        ),
+    ] = None,
+    reuse: Annotated[
+        str | None,
+        typer.Option(
+            help="What of its page a release to the pool keeps: never, same-agent or any.",
+            autocompletion=completion.one_of("never", "same-agent", "any"),
+        ),
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="First page.")] = None,
+    viewport: Annotated[
+        str | None, typer.Option(metavar="WxH[@SCALE]", help="Size of the page, such as 1280x720 or 390x844@3.")
+    ] = None,
+    storage_state: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Cookies and localStorage to begin with, as Playwright writes them."),
+    ] = None,
+    allow_navigate: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-navigate/--no-allow-navigate",
+            help="Whether a page that died may be opened again at its address.",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the id of its tab.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Lease a session with one tab."""
+    from . import sessions
+
+    try:
+        size = None if viewport is None else sessions.parse_viewport(viewport)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--viewport") from None
+    with speaking(as_json) as voice:
+        fields: dict[str, Any] = {
+            "agent": agent,
+            "pool": pool,
+            "key": key,
+            "tier": tier,
+            "deadline_ms": deadline_ms,
+            "wait_ms": wait_ms,
+            "keep_alive": keep_alive or None,
+            "owner": owner_pid,
+            "access": access,
+            "reuse": reuse,
+            "url": url,
+            "viewport": size,
+            "storage_state": None if storage_state is None else sessions.read_storage_state(storage_state),
+            "allow_navigate": allow_navigate,
+        }
+        sessions.new(voice, fields, quiet=quiet)
+
+
+@session_app.command("ls")
+def session_ls(
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
+    state: Annotated[
+        str, typer.Option(help="Only those in this state.", autocompletion=completion.session_states)
+    ] = "active",
+    everything: Annotated[bool, typer.Option("--all", help="Those that have ended, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the sessions you may see."""
+    from . import sessions
+
+    with speaking(as_json) as voice:
+        sessions.ls(voice, agent=agent, state=None if everything else state)
+
+
+@session_app.command("end")
+def session_end(
+    session_id: Annotated[str, typer.Argument(metavar="SESSION", autocompletion=completion.sessions)],
+    fence: Annotated[int | None, typer.Option(help="Only if it is still this lease.")] = None,
+    disposition: Annotated[
+        str | None,
+        typer.Option(
+            help="pool: keep its tab for the next session of its key; or close.",
+            autocompletion=completion.one_of("pool", "close"),
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Give a session back; its tabs close, or one is kept in the pool."""
+    from . import sessions
+
+    with speaking(as_json) as voice:
+        sessions.end(voice, session_id, fence, disposition)
+
+
+@calling.command()
+def act(
+    tab_id: Annotated[str, typer.Argument(metavar="TAB", autocompletion=completion.tabs)],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help="navigate, evaluate, text, screenshot, ...", autocompletion=completion.kinds
+        ),
+    ],
+    params: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Parameters; KEY:=JSON for lists and objects.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a screenshot to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run one command on a tab and print its result."""
+    from . import calls
+
+    try:
+        fields = calls.parse_params(kind, params or [])
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    with speaking(as_json) as voice:
+        calls.act(voice, tab_id, kind, fields, out)
+
+
+@calling.command(short_help="Print what has happened lately.")
+def events(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Stay and print what happens.")] = False,
+    types: Annotated[
+        str | None, typer.Option(help="Only these, comma-separated, such as session.*,tab.closed.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
+    tab: Annotated[str | None, typer.Option(help="Only this tab's.", autocompletion=completion.tabs)] = None,
+    as_json: Json = False,
+) -> None:
+    """Print what has happened lately; one line, or one JSON document, per event."""
+    from . import events as stream
+
+    with speaking(as_json) as voice:
+        stream.show(voice, follow=follow, types=types, agent=agent, tab=tab)
+
+
+@token_app.command("new")
+def token_new(
+    agent: Annotated[str, typer.Option(help="The agent that the token speaks for.")],
+    scopes: Annotated[
+        str | None, typer.Option(help="Comma-separated: browse, evaluate, tasks, locks, files, admin.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token for an agent. It is shown this once."""
+    from . import calls
+
+    with speaking(as_json) as voice:
+        calls.new_token(voice, agent, scopes.split(",") if scopes else None)

@@ -1,0 +1,6 @@
+"""The client for asyncio; the one that waits for each answer is made from it."""
+
+from .herd import AsyncTabherd as AsyncTabherd
+from .session import AsyncSession as AsyncSession
+from .tab import AsyncTab as AsyncTab
+from .tab import AsyncTabLock as AsyncTabLock

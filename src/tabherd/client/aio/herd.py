@@ -1,0 +1,286 @@
+"""`AsyncTabherd`: everything that can be asked of a server, typed, with typed errors."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar
+
+import httpx
+
+from ... import wire
+from ...errors import TabherdError
+from ..call import Call, command, get, segment, unreachable, wire_names
+from ..events import EventParser, ServerEvent
+from ..patience import wait_before_retry
+from .link import AsyncLink
+from .seam import sleep
+from .session import AsyncSession
+
+Answer = TypeVar("Answer")
+
+# How long refusals and an absent server are waited out unless the caller says otherwise.
+PATIENCE_S: Final = 60.0
+# Pages that are read when a list is longer than one of them.
+PAGES_MAX: Final = 1_000
+# A stream of events that says nothing at all for this long is broken: the server gives a sign every 15 s.
+PULSE_LIMIT_S: Final = 45.0
+# One that broke sooner than this after it was opened counts as one more attempt.
+STEADY_S: Final = 5.0
+
+
+class AsyncTabherd:
+    """A client of one server; without arguments, of the one that runs on this machine.
+
+    `agent`: whom an admin's credential acts for. `patience_s`: how long refusals because of load, and a server that is
+    being restarted, are waited out; 0: never. `transport`: one of httpx's, to reach the server in another way.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        agent: str | None = None,
+        patience_s: float = PATIENCE_S,
+        environ: Mapping[str, str] = os.environ,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._link = AsyncLink(url, token, agent, patience_s, environ, transport)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def url(self) -> str:
+        """Where the server listens, without a trailing slash."""
+        return self._link.url
+
+    async def close(self) -> None:
+        """Close the connections. Sessions that are still open get no more heartbeats and end by themselves."""
+        await self._link.close()
+
+    # --- Sessions -----------------------------------------------------------------------------------------------
+
+    def session(
+        self,
+        *,
+        agent: str | None = None,
+        pool: str | None = None,
+        key: str | None = None,
+        tier: str | None = None,
+        deadline_ms: int | None = None,
+        wait_ms: int | None = None,
+        keep_alive: bool | None = None,
+        access: Literal["exclusive", "shared"] | None = None,
+        owner: int | wire.Owner | None = None,
+        storage_state: wire.StorageState | Mapping[str, Any] | None = None,
+        url: str | None = None,
+        reuse: Literal["never", "same-agent", "any"] | None = None,
+        viewport: wire.Viewport | Mapping[str, Any] | None = None,
+        allow_navigate: bool | None = None,
+        disposition: Literal["close", "pool"] | None = None,
+    ) -> AsyncSession:
+        """A session to be leased by `async with`, or by its `open()`, and given back with `disposition` at the end.
+
+        `wait_ms` bounds how long a place is waited for; without it the pool and this client's patience do. `owner` is
+        the pid of a process on the server's machine whose death ends the session.
+        """
+        fields = {
+            "agent_id": agent,
+            "pool": pool,
+            "key": key,
+            "tier": tier,
+            "deadline_ms": deadline_ms,
+            "wait_ms": wait_ms,
+            "keep_alive": keep_alive,
+            "access": access,
+            "owner": wire.Owner(pid=owner) if isinstance(owner, int) else owner,
+            "storage_state": storage_state,
+            "url": url,
+            "reuse": reuse,
+            "viewport": viewport,
+            "allow_navigate": allow_navigate,
+        }
+        return AsyncSession(self._link, wire_names(fields), disposition)
+
+    async def find_session(self, session_id: str) -> AsyncSession:
+        """One that is open already, such as one that another process leased; it is kept alive from here, too."""
+        session = AsyncSession(self._link, {}, None)
+        session.join(await self.session_view(session_id))
+        return session
+
+    async def session_view(self, session_id: str) -> wire.SessionView:
+        """One session as it is now, also after it ended."""
+        return await self._link.ask(get(f"/sessions/{segment(session_id)}", wire.SessionView))
+
+    async def sessions(self, agent: str | None = None, state: str | None = None) -> list[wire.SessionView]:
+        """Every session the credential may see."""
+        found: list[wire.SessionView] = []
+        query = wire_names({"agent_id": agent, "state": state})
+        for _ in range(PAGES_MAX):
+            page = await self._link.ask(get("/sessions", wire.SessionPage, query))
+            found += page.sessions
+            if page.next_cursor is None:
+                break
+            query["cursor"] = page.next_cursor
+        return found
+
+    async def end_session(self, session_id: str, fence: int | None = None, disposition: str | None = None) -> None:
+        """Give a session back; with a fence, only if it is still the same lease.
+
+        `disposition` is `pool` (its tab is kept for the next session of its key) or `close`.
+        """
+        query = wire_names({"fence": fence, "disposition": disposition})
+        path = f"/sessions/{segment(session_id)}"
+        await self._link.send(Call(method="DELETE", path=path, answer=bytes, query=query, may_repeat=True))
+
+    async def take_over(self, session_id: str, agent: str) -> wire.SessionView:
+        """Give a session to another agent; its old holder is shut out at once. Needs an admin's credential."""
+        path = f"/sessions/{segment(session_id)}/takeover"
+        return await self._link.ask(Call(method="POST", path=path, answer=wire.SessionView, body={"agentId": agent}))
+
+    # --- Tabs and commands --------------------------------------------------------------------------------------
+
+    async def tabs(self) -> list[wire.TabView]:
+        """The tabs that the credential may see, with who has each and who waits for it."""
+        return (await self._link.ask(get("/tabs", wire.TabList))).tabs
+
+    async def tab_view(self, tab_id: str) -> wire.TabView:
+        """One tab: its page, who has it since when, who waits for it."""
+        return await self._link.ask(get(f"/tabs/{segment(tab_id)}", wire.TabView))
+
+    async def act(self, tab_id: str, kind: str, **params: Any) -> wire.CommandView:
+        """Run one command on a tab and wait for its outcome; a command that failed raises its typed error.
+
+        Parameters are those of the action, in Python spelling. The verbs of `AsyncTab` are made of this.
+        """
+        path = f"/tabs/{segment(tab_id)}/action"
+        return await self._link.ask(command(path, {"kind": kind, **wire_names(params)}))
+
+    async def command(self, command_id: str) -> wire.CommandView:
+        """The one outcome of a command, or how far it is."""
+        return await self._link.ask(get(f"/commands/{segment(command_id)}", wire.CommandView))
+
+    async def cancel_command(self, command_id: str) -> wire.CommandView:
+        """End a command that waits or runs; answers with its outcome."""
+        path = f"/commands/{segment(command_id)}/cancel"
+        return await self._link.ask(Call(method="POST", path=path, answer=wire.CommandView, may_repeat=True))
+
+    # --- Events -------------------------------------------------------------------------------------------------
+
+    async def events(
+        self,
+        *,
+        after: str | None = None,
+        silence_s: float | None = None,
+        types: str | None = None,
+        agent: str | None = None,
+        tab: str | None = None,
+    ) -> AsyncGenerator[ServerEvent, None]:
+        """What happens, from now or from just after an event id; `types` such as `session.*,tab.closed`.
+
+        A connection that breaks is opened again where it broke off; what could not be kept meanwhile is told by an
+        event `reset`. Ends after such a silence, or, for a client without patience, with the server.
+        """
+        query = wire_names({"types": types, "agent_id": agent, "tab_id": tab})
+        limit_s = PULSE_LIMIT_S if silence_s is None else min(silence_s, PULSE_LIMIT_S)
+        began_s, heard_s, attempt = monotonic(), monotonic(), 0
+        while True:
+            opened_s = monotonic()
+            parser = EventParser(after)
+            headers = {"Accept": "text/event-stream"} | ({} if after is None else {"Last-Event-ID": after})
+            try:
+                async with self._link.stream("/events", query=query, headers=headers, silence_s=limit_s) as answer:
+                    async for line in answer.aiter_lines():
+                        event = parser.feed(line)
+                        # The server says where the stream stands also when there is nothing to tell.
+                        after = parser.place
+                        if event is not None:
+                            yield event
+                            heard_s, began_s, attempt = monotonic(), monotonic(), 0
+                        elif silence_s is not None and monotonic() - heard_s >= silence_s:
+                            return
+                if not self._link.patience_s:
+                    return
+                error: TabherdError = unreachable(self.url, EOFError("it ended the stream"), retryable=True)
+            except httpx.HTTPError as broken:
+                if isinstance(broken, httpx.ReadTimeout) and limit_s == silence_s:
+                    return
+                error = unreachable(self.url, broken, retryable=True)
+            except TabherdError as refused:
+                error = refused
+            if monotonic() - opened_s >= STEADY_S:
+                # It held, quiet as it was: patience begins with this break.
+                began_s, attempt = monotonic(), 0
+            wait_s = wait_before_retry(
+                error, attempt, monotonic() - began_s, self._link.patience_s, self._link.chance()
+            )
+            if wait_s is None:
+                raise error
+            await sleep(wait_s)
+            attempt += 1
+            self._link.address.look_again()
+
+    # --- Operations ---------------------------------------------------------------------------------------------
+
+    async def health(self) -> wire.Health:
+        """Whether the server answers at all; needs no credential."""
+        return await self._link.ask(get("/health", wire.Health))
+
+    async def is_ready(self) -> bool:
+        """Whether the server takes new work (it does not while it starts or drains)."""
+        return (await self._link.send_once(get("/ready", wire.Health))).is_success
+
+    async def browsers(self) -> list[wire.BrowserView]:
+        """The Chromium processes under the server's care."""
+        return (await self._link.ask(get("/browsers", wire.BrowserPage))).browsers
+
+    async def restart_browser(self, browser_id: str) -> wire.BrowserView:
+        """End that browser now and start another, where its sessions go on. Needs an admin's credential."""
+        return await self._post(f"/browsers/{segment(browser_id)}/restart", wire.BrowserView)
+
+    async def drain_browser(self, browser_id: str) -> wire.BrowserView:
+        """Let that browser end with its last session; its replacement starts now. Needs an admin's credential."""
+        return await self._post(f"/browsers/{segment(browser_id)}/drain", wire.BrowserView)
+
+    async def stats(self) -> wire.Stats:
+        """What each pool has, gives and could give."""
+        return await self._link.ask(get("/stats", wire.Stats))
+
+    async def drain(self) -> wire.NodeDrain:
+        """Let the server admit no new session; those that are open go on. Needs an admin's credential."""
+        return await self._post("/drain", wire.NodeDrain)
+
+    async def undrain(self) -> wire.NodeDrain:
+        """Let the server admit sessions again. Needs an admin's credential."""
+        return await self._link.ask(Call(method="DELETE", path="/drain", answer=wire.NodeDrain, may_repeat=True))
+
+    async def new_token(self, agent: str, scopes: list[str] | None = None) -> wire.AgentToken:
+        """A fresh credential for an agent; needs an admin's. The token is shown this once."""
+        body = wire_names({"agent_id": agent, "scopes": scopes})
+        return await self._link.ask(Call(method="POST", path="/agents", answer=wire.AgentToken, body=body))
+
+    async def audit(
+        self, agent: str | None = None, session_id: str | None = None, tab_id: str | None = None
+    ) -> list[wire.AuditEntry]:
+        """Who did what to which tab or session, oldest first. Needs an admin's credential."""
+        found: list[wire.AuditEntry] = []
+        query = wire_names({"agent_id": agent, "session_id": session_id, "tab_id": tab_id, "limit": 1_000})
+        for _ in range(PAGES_MAX):
+            page = await self._link.ask(get("/audit", wire.AuditPage, query))
+            found += page.entries
+            if page.next_cursor is None:
+                break
+            query["cursor"] = page.next_cursor
+        return found
+
+    async def _post(self, path: str, answer: type[Answer]) -> Answer:
+        return await self._link.ask(Call(method="POST", path=path, answer=answer))

@@ -1,0 +1,179 @@
+"""What each tool takes: one struct per tool, from which both its JSON schema and its decoder are made.
+
+Whatever is wrong with a model's arguments is a typed error that names the field. Numbers that come as text are taken,
+because models write them so; nothing else is guessed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from .. import wire
+from ..errors import InvalidRequest, UnknownField
+
+_WHERE: Final = re.compile(r"(?P<what>.*) - at `\$\.(?P<where>.*)`", re.DOTALL)
+_QUOTED: Final = re.compile(r"`(?P<name>[^`]*)`")
+
+TabId = Annotated[str, Meta(max_length=100, description="Needed when several tabs are open.")]
+SessionId = Annotated[str, Meta(max_length=100, description="Needed when there are several.")]
+Selector = Annotated[str, Meta(min_length=1, max_length=10_000, description="CSS, text=, role= or xpath=.")]
+Ref = Annotated[str, Meta(min_length=1, max_length=500, description="As a snapshot shows it: [ref=...].")]
+TimeoutMs = Annotated[int, Meta(ge=100, le=wire.DEADLINE_MAX_MS, description="Default 30000.")]
+WaitMs = Annotated[int, Meta(ge=0, le=120_000, description="How long to wait for a place when all are taken.")]
+Flag = Annotated[bool, Meta()]
+
+
+class Parameters(msgspec.Struct, rename="camel", kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Arguments of a tool."""
+
+
+class OnSession(Parameters, frozen=True, kw_only=True):
+    session_id: SessionId | None = None
+
+
+class OnTab(OnSession, frozen=True, kw_only=True):
+    tab_id: TabId | None = None
+
+
+class Command(OnTab, frozen=True, kw_only=True):
+    timeout_ms: TimeoutMs | None = None
+
+
+class OnElement(Command, frozen=True, kw_only=True):
+    ref: Ref | None = None
+    selector: Selector | None = None
+
+
+class Lease(Parameters, frozen=True, kw_only=True):
+    url: Annotated[str, Meta(max_length=65_536, description="First page.")] | None = None
+    pool: Annotated[wire.Name, Meta(description="Pool to lease from.")] | None = None
+    key: Annotated[wire.Name, Meta(description="Bucket it counts against, such as a vendor.")] | None = None
+    tier: Annotated[wire.Name, Meta(description="Named deadline: instant, default, pro or deep.")] | None = None
+    # Shorter than the minute after which many clients give a call up.
+    wait_ms: WaitMs = 20_000
+    session_id: (
+        Annotated[str, Meta(max_length=100, description="Instead of a new one, a session of yours that is open.")]
+        | None
+    ) = None
+
+
+class Navigate(Command, frozen=True, kw_only=True):
+    url: Annotated[str, Meta(min_length=1, max_length=2_000_000, description="Address, or: back, forward, reload.")]
+    wait_until: wire.WaitUntil | None = None
+
+
+class Snapshot(OnElement, frozen=True, kw_only=True):
+    interactive: Annotated[bool, Meta(description="Only what can be acted upon.")] = False
+    full: Annotated[bool, Meta(description="All of it, however long.")] = False
+
+
+class Click(OnElement, frozen=True, kw_only=True):
+    button: Literal["left", "right", "middle"] | None = None
+    double: Flag = False
+    modifiers: Annotated[list[wire.Modifier], Meta(max_length=4, description="Keys held down.")] | None = None
+
+
+class Type(OnElement, frozen=True, kw_only=True):
+    text: Annotated[str, Meta(max_length=100_000)]
+
+
+class Fill(OnElement, frozen=True, kw_only=True):
+    value: Annotated[str, Meta(max_length=1_000_000)]
+
+
+class Press(OnElement, frozen=True, kw_only=True):
+    key: Annotated[str, Meta(min_length=1, max_length=100, description="Such as Enter, a, Shift+Tab, Control+A.")]
+
+
+class Select(OnElement, frozen=True, kw_only=True):
+    values: Annotated[
+        list[Annotated[str, Meta(max_length=10_000)]], Meta(max_length=1_000, description="Values or labels.")
+    ]
+
+
+class Wait(OnElement, frozen=True, kw_only=True):
+    text: Annotated[str, Meta(min_length=1, max_length=10_000, description="Text that becomes visible.")] | None = None
+    url: (
+        Annotated[str, Meta(min_length=1, max_length=10_000, description="Part of the address; * fits anything.")]
+        | None
+    ) = None
+    ms: Annotated[int, Meta(ge=0, le=wire.DEADLINE_MAX_MS, description="Just so long.")] | None = None
+    function: Annotated[str, Meta(min_length=1, description="JavaScript that becomes true.")] | None = None
+    state: (
+        Annotated[
+            Literal["attached", "detached", "visible", "hidden"],
+            Meta(description="What the element is to be; visible by default."),
+        ]
+        | None
+    ) = None
+
+
+class Evaluate(Command, frozen=True, kw_only=True):
+    expression: Annotated[str, Meta(min_length=1, description="JavaScript; promises are awaited.")]
+    args: Annotated[list[Any], Meta(description="Makes expression a function, called with these.")] | None = None
+
+
+class Screenshot(OnElement, frozen=True, kw_only=True):
+    full_page: Flag = False
+
+
+class Tabs(OnTab, frozen=True, kw_only=True):
+    action: Literal["list", "new", "close"] = "list"
+    url: Annotated[str, Meta(max_length=65_536, description="First page of a new tab.")] | None = None
+
+
+class Handoff(OnTab, frozen=True, kw_only=True):
+    by: Annotated[wire.Name, Meta(description="Who takes it over.")] | None = None
+    resume: Annotated[bool, Meta(description="Instead, take the tab back from them.")] = False
+
+
+AnyParameters = TypeVar("AnyParameters", bound=Parameters)
+
+
+def read(arguments: Mapping[str, Any] | None, kind: type[AnyParameters]) -> AnyParameters:
+    """The arguments of a call, or a typed error that names the field."""
+    try:
+        return msgspec.convert(arguments or {}, kind, strict=False)
+    except msgspec.ValidationError as error:
+        # msgspec's sentences are stable, and the tests would notice if they were not.
+        text = str(error)
+        located = _WHERE.fullmatch(text)
+        what, where = (located["what"], located["where"]) if located else (text, "")
+        quoted = _QUOTED.search(what)
+        name = quoted["name"][:100] if quoted else ""
+        if what.startswith("Object contains unknown field"):
+            known = [field.encode_name for field in msgspec.structs.fields(kind)]
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else f"; there are: {', '.join(known)}."
+            raise UnknownField(f"Unknown argument '{name}'{hint}", field=name, known=known) from None
+        if what.startswith("Object missing required field"):
+            raise InvalidRequest(f"The argument '{name}' is missing.", field=name) from None
+        raise InvalidRequest(f"{where or 'arguments'}: {what}.", field=where or "arguments") from None
+
+
+def schema_of(kind: type[Parameters]) -> dict[str, Any]:
+    """The JSON schema of a tool's arguments, as short as it can be: models read it with every call."""
+    (_,), components = msgspec.json.schema_components([kind])
+    schema = components[kind.__name__]
+    properties = {name: _plain(field) for name, field in schema["properties"].items()}
+    required = {"required": schema["required"]} if schema["required"] else {}
+    return {"type": "object", "properties": properties, **required, "additionalProperties": False}
+
+
+def _plain(field: dict[str, Any]) -> dict[str, Any]:
+    """Without null, which no caller needs to send, and without bounds, which few read and a refusal names."""
+    kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
+    merged = {**(kinds[0] if kinds else {}), **{key: value for key, value in field.items() if key != "anyOf"}}
+    dropped = {"maxLength", "minLength", "maxItems", "maximum", "minimum", "pattern"}
+    if merged.get("default") is None:
+        dropped.add("default")
+    plain = {key: value for key, value in merged.items() if key not in dropped}
+    if "items" in plain:
+        plain["items"] = _plain(plain["items"])
+    return plain

@@ -1,0 +1,28 @@
+"""How a model reads a typed error: the code, what happened, where it stands in the queue, and the next step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import TabherdError
+from .waiting import seconds
+
+
+def told(error: TabherdError) -> str:
+    """The error in a few lines."""
+    lines = [f"{error.code}: {error.message}"]
+    details = error.details
+    where = []
+    if isinstance(position := details.get("position"), int):
+        where.append(f"Position in the queue: {position}.")
+    if error.retry_after_ms is not None:
+        where.append(f"Retry after {seconds(error.retry_after_ms)}.")
+    lines += [" ".join(where)] if where else []
+    lines += [_candidate(each) for each in details.get("candidates", ()) if isinstance(each, dict)]
+    if error.action:
+        lines.append(f"Next: {error.action}")
+    return "\n".join(lines)
+
+
+def _candidate(candidate: dict[str, Any]) -> str:
+    return "- " + ", ".join(f"{name} {value}" for name, value in candidate.items() if value not in ("", None))

@@ -1,0 +1,316 @@
+"""The tools: one table with a name, a sentence, the parameters and a function each.
+
+All names begin with `browser_`, because clients show the tools of several servers side by side. Answers are short
+texts: a model pays for every word. What is missing here is what no route of the server offers yet; a new tool is one
+more row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from .. import wire
+from ..client.aio import AsyncTab
+from ..errors import InvalidRequest
+from . import parameters as p
+from .desk import Desk
+from .digest import CHARS_MAX, digest
+from .waiting import Report, for_tab, seconds, told_while
+
+# Beyond it a picture is taken again as JPEG, and then refused: clients choke on more.
+PICTURE_MAX_BYTES: Final = 1 << 20
+PICTURE_LIMIT_BYTES: Final = 4 << 20
+# What is shown of a result of JavaScript.
+RESULT_CHARS_MAX: Final = 20_000
+# How many of those who wait for a tab are named.
+WAITERS_MAX: Final = 5
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """An image, for the model to look at."""
+
+    data: bytes
+    media_type: str
+
+
+Result = str | Picture
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table."""
+
+    name: str
+    description: str
+    parameters: type[p.Parameters]
+    # Takes the desk, the parameters, and how to report progress.
+    run: Callable[[Desk, Any, Report], Coroutine[Any, Any, Result]]
+    # It changes nothing, on the page or elsewhere.
+    is_reading: bool = False
+    # It may end something that cannot be had back.
+    is_destructive: bool = False
+
+
+# --- Sessions ---------------------------------------------------------------------------------------------------
+
+
+async def lease(desk: Desk, wish: p.Lease, report: Report) -> Result:
+    session = await desk.lease(wish, report)
+    tabs = ", ".join(tab.id for tab in session.tabs)
+    return f"Leased {session.id} with {tabs}, until {session.view.expires_at}."
+
+
+async def release(desk: Desk, wish: p.OnSession, report: Report) -> Result:
+    session = await desk.release(wish.session_id)
+    return f"Released {session.id}."
+
+
+async def tabs(desk: Desk, wish: p.Tabs, report: Report) -> Result:
+    match wish.action:
+        case "new":
+            opened = await (await desk.session(wish.session_id)).new_tab(wish.url)
+            return f"Opened {opened.id}."
+        case "close":
+            tab = await desk.tab(wish.tab_id, wish.session_id)
+            await tab.close()
+            return f"Closed {tab.id}."
+        case "list":
+            sessions = await desk.sessions()
+            lines = [
+                f"{tab.tab_id} ({session.id}) {tab.title[:100]!r} {tab.url[:200]}"
+                for session in sessions
+                for tab in session.view.tabs
+            ]
+            return "\n".join(lines) or "No tabs are open."
+
+
+# --- Pages ------------------------------------------------------------------------------------------------------
+
+
+async def navigate(desk: Desk, wish: p.Navigate, report: Report) -> Result:
+    tab = await desk.tab_or_lease(wish.tab_id, wish.session_id, report)
+    match wish.url:
+        case "back" | "forward" | "reload" as way:
+            going = tab.act(way, wait_until=wish.wait_until, timeout_ms=wish.timeout_ms)
+        case url:
+            going = tab.goto(url, wish.wait_until, timeout_ms=wish.timeout_ms)
+    page: dict[str, Any] = await told_while(going, for_tab(tab), report)
+    status = page.get("status")
+    shown = f" (HTTP {status})" if isinstance(status, int) and status >= 400 else ""
+    return f"{tab.id} is at {page.get('url', '')[:500]}{shown}, titled {str(page.get('title', ''))[:200]!r}."
+
+
+async def snapshot(desk: Desk, wish: p.Snapshot, report: Report) -> Result:
+    written: str = await _act(desk, wish, report, "snapshot", interactive=wish.interactive)
+    return digest(written, len(written) if wish.full else CHARS_MAX) or "The page is empty."
+
+
+async def click(desk: Desk, wish: p.Click, report: Report) -> Result:
+    kind = "dblclick" if wish.double else "click"
+    await _act(desk, wish, report, kind, button=wish.button, modifiers=wish.modifiers)
+    return "Clicked."
+
+
+async def type_text(desk: Desk, wish: p.Type, report: Report) -> Result:
+    await _act(desk, wish, report, "type", text=wish.text)
+    return "Typed."
+
+
+async def fill(desk: Desk, wish: p.Fill, report: Report) -> Result:
+    await _act(desk, wish, report, "fill", value=wish.value)
+    return "Filled."
+
+
+async def press(desk: Desk, wish: p.Press, report: Report) -> Result:
+    await _act(desk, wish, report, "press", key=wish.key)
+    return f"Pressed {wish.key}."
+
+
+async def select(desk: Desk, wish: p.Select, report: Report) -> Result:
+    selected = await _act(desk, wish, report, "select", values=wish.values)
+    return f"Selected: {', '.join(map(str, selected)) or 'nothing'}."
+
+
+async def wait(desk: Desk, wish: p.Wait, report: Report) -> Result:
+    what = {"text": wish.text, "url": wish.url, "ms": wish.ms, "function": wish.function, "state": wish.state}
+    await _act(desk, wish, report, "wait", **what)
+    return "It is so."
+
+
+async def evaluate(desk: Desk, wish: p.Evaluate, report: Report) -> Result:
+    tab = await desk.tab(wish.tab_id, wish.session_id)
+    asking = tab.evaluate(wish.expression, wish.args, timeout_ms=wish.timeout_ms)
+    shown = msgspec.json.encode(await told_while(asking, for_tab(tab), report)).decode()
+    if len(shown) <= RESULT_CHARS_MAX:
+        return shown
+    return f"{shown[:RESULT_CHARS_MAX]}\n... truncated: {len(shown)} characters in all. Ask for less."
+
+
+async def screenshot(desk: Desk, wish: p.Screenshot, report: Report) -> Result:
+    tab = await desk.tab(wish.tab_id, wish.session_id)
+    for kind, limit_bytes in (("png", PICTURE_MAX_BYTES), ("jpeg", PICTURE_LIMIT_BYTES)):
+        taking = tab.screenshot(
+            selector=wish.selector,
+            ref=wish.ref,
+            full_page=wish.full_page,
+            format=kind,  # type: ignore[arg-type]
+            timeout_ms=wish.timeout_ms,
+        )
+        data = await told_while(taking, for_tab(tab), report)
+        if len(data) <= limit_bytes:
+            return Picture(data=data, media_type=f"image/{kind}")
+    raise InvalidRequest(
+        f"The picture would have {len(data)} bytes, and {PICTURE_LIMIT_BYTES} are the most.",
+        action="Take one of an element, or without fullPage.",
+        field="fullPage",
+    )
+
+
+# --- Who has what -----------------------------------------------------------------------------------------------
+
+
+async def who_holds(desk: Desk, wish: p.OnTab, report: Report) -> Result:
+    if wish.tab_id is not None:
+        return _holding(await (await desk.line()).herd.tab_view(wish.tab_id))
+    sessions = [await desk.session(wish.session_id)] if wish.session_id else await desk.sessions()
+    return (
+        "\n".join([_holding(await tab.view()) for session in sessions for tab in session.tabs]) or "No tabs are open."
+    )
+
+
+async def handoff(desk: Desk, wish: p.Handoff, report: Report) -> Result:
+    tab = await desk.tab(wish.tab_id, wish.session_id)
+    if wish.resume:
+        await tab.resume()
+        return f"{tab.id} is yours again."
+    await tab.handoff(wish.by)
+    return (
+        f"{tab.id} is {wish.by or 'a person'}'s now: your calls on it wait. Tell them, and resume when they are done."
+    )
+
+
+# --- Parts ------------------------------------------------------------------------------------------------------
+
+
+async def _act(desk: Desk, wish: p.OnElement, report: Report, kind: str, **params: Any) -> Any:
+    """One action on the tab that is meant, aimed as the call says."""
+    tab: AsyncTab = await desk.tab(wish.tab_id, wish.session_id)
+    acting = tab.act(kind, selector=wish.selector, ref=wish.ref, timeout_ms=wish.timeout_ms, **params)
+    return await told_while(acting, for_tab(tab), report)
+
+
+def _holding(view: wire.TabView) -> str:
+    holder = view.holder
+    if holder is None:
+        return f"{view.tab_id} ({view.state}): nobody."
+    what = f"{holder.reason} {holder.kind}" if holder.kind else holder.reason
+    until = f", until {holder.expires_at}" if holder.expires_at else ""
+    said = f"{view.tab_id} ({view.state}): {what} of {holder.controller_id}, since {holder.since}{until}."
+    if not view.waiters:
+        return said
+    waiters = ", ".join(f"{each.position}. {each.agent_id} ({each.kind})" for each in view.waiters[:WAITERS_MAX])
+    return f"{said} Waiting, {len(view.waiters)} in all: {waiters}. A newcomer waits {seconds(view.expected_wait_ms)}."
+
+
+_TABLE: Final = (
+    Tool(
+        name="browser_lease",
+        description="Lease a private browser session. browser_navigate leases the first by itself; call this for more.",
+        parameters=p.Lease,
+        run=lease,
+    ),
+    Tool(
+        name="browser_navigate",
+        description="Open an address in a tab and wait until it has loaded.",
+        parameters=p.Navigate,
+        run=navigate,
+    ),
+    Tool(
+        name="browser_snapshot",
+        description="Read the page as a short outline; its refs name elements for the other tools.",
+        parameters=p.Snapshot,
+        run=snapshot,
+        is_reading=True,
+    ),
+    Tool(
+        name="browser_click",
+        description="Click an element.",
+        parameters=p.Click,
+        run=click,
+    ),
+    Tool(
+        name="browser_type",
+        description="Type text key by key into an element, behind what is there.",
+        parameters=p.Type,
+        run=type_text,
+    ),
+    Tool(
+        name="browser_fill",
+        description="Replace the value of a field.",
+        parameters=p.Fill,
+        run=fill,
+    ),
+    Tool(
+        name="browser_press",
+        description="Press a key, on an element or where the focus is.",
+        parameters=p.Press,
+        run=press,
+    ),
+    Tool(
+        name="browser_select",
+        description="Choose options of a list.",
+        parameters=p.Select,
+        run=select,
+    ),
+    Tool(
+        name="browser_wait",
+        description="Wait for one of: an element, a text, an address, a time, a condition.",
+        parameters=p.Wait,
+        run=wait,
+        is_reading=True,
+    ),
+    Tool(
+        name="browser_evaluate",
+        description="Run JavaScript in the page; answers with its result as JSON.",
+        parameters=p.Evaluate,
+        run=evaluate,
+        is_destructive=True,
+    ),
+    Tool(
+        name="browser_screenshot",
+        description="Take a picture of the visible page, the whole page or an element.",
+        parameters=p.Screenshot,
+        run=screenshot,
+        is_reading=True,
+    ),
+    Tool(
+        name="browser_tabs",
+        description="List your tabs, open one more, or close one.",
+        parameters=p.Tabs,
+        run=tabs,
+        is_destructive=True,
+    ),
+    Tool(
+        name="browser_release",
+        description="Give a session back when you are done with it; its pages are gone then.",
+        parameters=p.OnSession,
+        run=release,
+        is_destructive=True,
+    ),
+    Tool(
+        name="browser_who_holds",
+        description="Say who is using a tab, since when, and who waits for it.",
+        parameters=p.OnTab,
+        run=who_holds,
+        is_reading=True,
+    ),
+    Tool(
+        name="browser_handoff",
+        description="Hand a tab to a person, for a captcha or a login, or take it back.",
+        parameters=p.Handoff,
+        run=handoff,
+    ),
+)
+TOOLS: Final[Mapping[str, Tool]] = {tool.name: tool for tool in _TABLE}

@@ -1,0 +1,56 @@
+"""Real servers for the client's tests, with a pool whose sessions end soon without a sign of life."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.cli.running import environment
+from tests.server.conftest import Server
+
+# Before it something that was expected counts as missing.
+LIMIT_S = 30.0
+SETTINGS = {
+    "POOLS__HASTY__IDLE_TTL_S": "1",
+    "POOLS__HASTY__HEARTBEAT_S": "1",
+    "POOLS__HASTY__STALE_AFTER_S": "2",
+    "POOLS__HASTY__WARM": "1",
+    "POOLS__TINY__MAX_ACTIVE": "1",
+    "POOLS__TINY__WARM": "1",
+}
+# Longer than a session of the hasty pool lives without a sign of life.
+TOO_LONG_S = 3.5
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Look again and again: what happens in another thread or process tells nobody."""
+    limit_s = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < limit_s, "it never was"
+        time.sleep(0.02)
+
+
+def environ_of(server: Server) -> dict[str, str]:
+    """What a program sees that finds the server by itself."""
+    return {"TABHERD_STATE": str(server.state)}
+
+
+@contextmanager
+def program(state: Path, text: str) -> Iterator[subprocess.Popen[str]]:
+    """A program of its own that finds the server by itself; it is gone afterwards."""
+    with subprocess.Popen(
+        [sys.executable, "-c", text],
+        env=environment(state),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()

@@ -1,0 +1,60 @@
+"""The table of tools as models see it: what may change here changes what models do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tabherd.mcp.parameters import schema_of
+from tabherd.mcp.server import LISTED
+from tabherd.mcp.tools import TOOLS
+
+ON_TAB = "sessionId tabId"
+ON_ELEMENT = f"{ON_TAB} timeoutMs ref selector"
+# Each tool's arguments; those it cannot do without are marked.
+ARGUMENTS = {
+    "browser_lease": "url pool key tier waitMs sessionId",
+    "browser_navigate": f"{ON_TAB} timeoutMs url! waitUntil",
+    "browser_snapshot": f"{ON_ELEMENT} interactive full",
+    "browser_click": f"{ON_ELEMENT} button double modifiers",
+    "browser_type": f"{ON_ELEMENT} text!",
+    "browser_fill": f"{ON_ELEMENT} value!",
+    "browser_press": f"{ON_ELEMENT} key!",
+    "browser_select": f"{ON_ELEMENT} values!",
+    "browser_wait": f"{ON_ELEMENT} text url ms function state",
+    "browser_evaluate": f"{ON_TAB} timeoutMs expression! args",
+    "browser_screenshot": f"{ON_ELEMENT} fullPage",
+    "browser_tabs": f"{ON_TAB} action url",
+    "browser_release": "sessionId",
+    "browser_who_holds": ON_TAB,
+    "browser_handoff": f"{ON_TAB} by resume",
+}
+READING = {"browser_snapshot", "browser_wait", "browser_screenshot", "browser_who_holds"}
+# Read by a model before it has done anything.
+LISTING_CHARS_MAX = 10_000
+
+
+def test_exactly_these_tools_are_there() -> None:
+    assert [*TOOLS] == [*ARGUMENTS]
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_tool_takes_exactly_these_arguments(name: str) -> None:
+    schema = schema_of(TOOLS[name].parameters)
+    required = schema.get("required", [])
+    assert " ".join(f"{each}!" if each in required else each for each in schema["properties"]) == ARGUMENTS[name]
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_description_is_one_or_two_short_sentences(name: str) -> None:
+    said = TOOLS[name].description
+    assert re.fullmatch(r"[A-Z].{10,118}\.", said), said
+
+
+def test_what_only_reads_says_so() -> None:
+    assert {tool.name for tool in LISTED.tools if tool.annotations and tool.annotations.read_only_hint} == READING
+
+
+def test_the_whole_listing_is_short_enough_to_be_carried_along() -> None:
+    assert len(LISTED.model_dump_json(by_alias=True, exclude_none=True)) <= LISTING_CHARS_MAX
