@@ -14,18 +14,11 @@ import pytest
 from tests.cli.running import call, environment
 
 from tabherd.browsers.debug_port import LOOPBACK, RESTRICTED_PORTS
+from tabherd.edge.leftovers import end_leftovers
 
 from .conftest import Server, act, is_alive, open_session, with_settings
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
-
-
-@pytest.fixture(autouse=True)
-def _interruptible() -> Iterator[None]:
-    """A shell starts what it runs in the background deaf to Ctrl-C, and children would inherit that from us."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("after_ms", [50, 250, 400, 550, 700, 900])
@@ -44,9 +37,11 @@ def test_interrupting_the_start_leaves_no_process_and_no_profile(tmp_path: Path,
         except subprocess.TimeoutExpired:
             starting.send_signal(how)
         starting.wait(30)
-    finally:
+    except subprocess.TimeoutExpired:
         starting.kill()
         starting.wait()
+        end_leftovers(state)
+        raise
     server = Server(state)
     assert [process for process in server.browsers() if is_alive(process)] == []
     assert not (state / "profiles").exists() or server.profiles() == []

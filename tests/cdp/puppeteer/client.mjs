@@ -39,16 +39,23 @@ export class Client {
   // Marks of others, in anything that it can see.
   async strangers () {
     const seen = [...this.heard]
+    const strange = []
     if (this.browser.connected) {
       for (const target of this.browser.targets()) seen.push(target.url())
       for (const page of await this.browser.pages()) seen.push(page.url())
       for (const context of this.browser.browserContexts()) seen.push(JSON.stringify(await context.cookies()))
-      const session = await this.browser.target().createCDPSession()
-      seen.push(JSON.stringify(await session.send('Target.getTargets')))
-      await session.detach()
+      try {
+        const session = await this.browser.target().createCDPSession()
+        seen.push(JSON.stringify(await session.send('Target.getTargets')))
+        await session.detach()
+      } catch (error) {
+        // It was somebody else's, who has left meanwhile.
+        if (!/No target with given id/.test(error.message)) throw error
+        strange.push('a target that is gone')
+      }
     }
     const marks = [...seen.join('\n').matchAll(MARK)].map(match => match[1])
-    return [...new Set(marks)].filter(mark => mark !== this.who)
+    return [...new Set(marks), ...strange].filter(mark => mark !== this.who)
   }
 }
 
