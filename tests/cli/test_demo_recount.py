@@ -262,10 +262,6 @@ DOCTORED: dict[str, tuple[str, Doctor]] = {
         "browser killed: sessions recovered",
         happening_changed("session_recovered", type="session_lost"),
     ),
-    "a browser whose death hit nobody": (
-        "browser killed: sessions recovered",
-        happening_changed("session.recovering", type="session.opened"),
-    ),
     "a login that is gone with its browser": (
         "browser killed: sessions recovered",
         lambda record: replace(
@@ -354,3 +350,10 @@ def test_jains_index_tells_even_shares_from_uneven_ones(shares: list[int], index
 
 def rows(record: Record) -> dict[str, Verdict]:
     return {row.guarantee: row for row in recount(record)}
+
+
+def test_a_browser_whose_death_hit_nobody_proves_nothing_and_says_so() -> None:
+    row = rows(happening_changed("session.recovering", type="session.opened")(clean()))[
+        "browser killed: sessions recovered"
+    ]
+    assert (row.held, "nothing to judge" in row.evidence) == (True, True)

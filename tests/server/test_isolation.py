@@ -86,14 +86,8 @@ def test_an_attached_browser_that_comes_back_is_used_again(tmp_path: Path) -> No
 @contextmanager
 def foreign_browser(profile: Path, port: int | None = None) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A browser that somebody else started, with one page of theirs."""
-    port = debug_port.reserve([]) if port is None else port
-    command = [str(find_browser().path), "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
-    command += [f"--user-data-dir={profile}", f"--remote-debugging-port={port}", "data:text/html,theirs"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process, port = _start_foreign(profile, port)
     try:
-        while not _answers(port):
-            assert process.poll() is None
-            time.sleep(0.02)
         yield process, port
     finally:
         children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
@@ -102,6 +96,25 @@ def foreign_browser(profile: Path, port: int | None = None) -> Iterator[tuple[su
         for child in children:
             if child.is_running():
                 child.kill()
+
+
+def _start_foreign(profile: Path, port: int | None) -> tuple[subprocess.Popen[bytes], int]:
+    """Until it listens itself: tests that run beside this one may take a port that was free a moment ago."""
+    command = [str(find_browser().path), "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
+    taken: list[int] = []
+    for _ in range(10):
+        chosen = debug_port.reserve(taken) if port is None else port
+        words = [*command, f"--user-data-dir={profile}", f"--remote-debugging-port={chosen}", "data:text/html,theirs"]
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not _answers(chosen):
+            assert process.poll() is None
+            time.sleep(0.02)
+        if any(each.laddr.port == chosen for each in psutil.Process(process.pid).net_connections("tcp")):
+            return process, chosen
+        process.kill()
+        process.wait()
+        taken.append(chosen)
+    raise AssertionError("no port stays free")
 
 
 def _answers(port: int) -> bool:

@@ -56,9 +56,13 @@ def dead_browser(record: Record) -> Verdict | None:
     first_ms = min(again, default=death.killed_ms) - death.killed_ms
     return verdict(
         "browser killed: sessions recovered",
-        f"{len(hit)} sessions hit, {len(lost)} lost; first command again after {first_ms:.0f} ms; "
-        + (f"logins still there {kept} of {old}" if old else "no login was old enough to be judged"),
-        bool(hit) and not lost and bool(again) and kept == old,
+        (
+            f"{len(hit)} sessions hit, {len(lost)} lost; first command again after {first_ms:.0f} ms; "
+            + (f"logins still there {kept} of {old}" if old else "no login was old enough to be judged")
+        )
+        if hit
+        else "no session was in it when it died, so there is nothing to judge",
+        not lost and (bool(again) or not hit) and kept == old,
         hit=len(hit),
         lost=len(lost),
         first_command_ms=round(first_ms),

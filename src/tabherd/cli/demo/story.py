@@ -23,6 +23,8 @@ AFTER_ACT_S: Final = 1.0
 # How long a good end is waited for.
 RECLAIM_LIMIT_S: Final = 15.0
 RECOVERY_LIMIT_S: Final = 20.0
+# How long a browser with a session in it is waited for.
+BUSY_LIMIT_S: Final = 10.0
 
 
 class Story:
@@ -72,8 +74,7 @@ class Story:
         self._say(f"  {death.agent} is started again and queues like everybody else.")
 
     async def _kill_browser(self) -> None:
-        browsers = [browser for browser in await self._admin.browsers() if browser.state == "ready"]
-        victim = max(browsers, key=lambda browser: browser.sessions)
+        victim = await self._busiest()
         killed_ms = self._server.kill_browser(victim.pid)
         death = self.browser_death = BrowserDeath(pid=victim.pid, killed_ms=killed_ms)
         self._say(f"kill -9: a Chromium (pid {victim.pid}) with {victim.sessions} sessions in it.")
@@ -88,6 +89,17 @@ class Story:
             self._say(f"  All of them are back in another browser after {_since(killed_ms)}, under the same ids.")
         else:
             self._say(f"  Not all of them are back after {_since(killed_ms)}.")
+
+    async def _busiest(self) -> wire.BrowserView:
+        """The browser with the most sessions, as soon as there are any."""
+        until_s = asyncio.get_running_loop().time() + BUSY_LIMIT_S
+        while True:
+            browsers = [browser for browser in await self._admin.browsers() if browser.state == "ready"]
+            busiest = max(browsers, key=lambda browser: browser.sessions, default=None)
+            is_over = asyncio.get_running_loop().time() > until_s
+            if busiest is not None and (busiest.sessions or is_over):
+                return busiest
+            await asyncio.sleep(0.02)
 
     async def _kill_broker(self) -> None:
         before = [_held(view) for view in await self._admin.sessions(state="active")]
