@@ -8,7 +8,8 @@ import pytest
 
 from tabherd import config
 from tabherd.browsers.debug_port import RESTRICTED_PORTS
-from tabherd.config import Config, Pool, is_loopback, load, parse, state_dir
+from tabherd.config import Config, Pool, is_loopback, parse, state_dir
+from tabherd.config_layers import load
 from tabherd.core.lease import LeaseTimes
 from tabherd.errors import InvalidRequest, UnknownField
 

@@ -23,6 +23,10 @@ PUBLISHED = {
     "tabherd_gate_depth",
     "tabherd_lease_reaped",
     "tabherd_cdp_denied",
+    "tabherd_webhook_deliveries",
+    "tabherd_tasks",
+    "tabherd_task_run_seconds",
+    "tabherd_task_wait_seconds",
 }
 
 

@@ -69,7 +69,7 @@ async def instant_broker(
     named = {"default": {}, **(pools or {})}
     settings = config.parse({"pools": {name: {**_POOL, **said} for name, said in named.items()}, "gate": gate or {}})
     with tempfile.TemporaryDirectory(prefix="tabherd-bench-") as directory:
-        marks = FileMarks(Path(directory) / "running.marks")
+        marks, task_marks = (FileMarks(Path(directory) / name) for name in ("running.marks", "tasks.marks"))
         broker = Broker(
             config=settings,
             node=Node(id="nod_bench", epoch=1, url="", pid=0, started_at=wall_clock_ms()),
@@ -79,6 +79,8 @@ async def instant_broker(
             metrics=Metrics(),
             credentials=Credentials(store),
             marks=marks,
+            task_marks=task_marks,
+            webhook_secret=b"secret",
             files_dir=Path(directory) / "files",
             memory_bytes=memory_bytes(),
             perform=perform,
@@ -91,6 +93,7 @@ async def instant_broker(
                 await broker.stop()
         finally:
             marks.close()
+            task_marks.close()
 
 
 class InstantTab:

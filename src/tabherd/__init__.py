@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .client import AsyncSession, AsyncTab, AsyncTabherd, ServerEvent, Session, Tab, Tabherd
+    from .client import AsyncSession, AsyncTab, AsyncTabherd, AsyncTask, ServerEvent, Session, Tab, Tabherd, Task
     from .errors import TabherdError
 
 __version__ = "0.1.0"
@@ -21,11 +21,13 @@ __all__ = [
     "AsyncSession",
     "AsyncTab",
     "AsyncTabherd",
+    "AsyncTask",
     "ServerEvent",
     "Session",
     "Tab",
     "Tabherd",
     "TabherdError",
+    "Task",
 ]
 
 

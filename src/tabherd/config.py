@@ -1,4 +1,4 @@
-"""Every setting, its unit and its bounds; read from a TOML file, the environment and flags, in that order.
+"""Every setting, its unit and its bounds.
 
 A key that does not exist is refused by name, with the nearest one that does. A value out of bounds, or two values
 that contradict each other, are refused at start. Only settings that something reads are listed here.
@@ -9,29 +9,26 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-import tomllib
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from .egress.policy import Rules, read_pinned
+from .config_checks import DEBUG_PORTS as DEBUG_PORTS
+from .config_checks import cross_check
+from .config_checks import is_loopback as is_loopback
 from .errors import InvalidRequest, UnknownField
 
 ENV_PREFIX = "TABHERD_"
-# How many browsers can be launched on one machine: each needs a debug port that pages cannot reach.
-DEBUG_PORTS = 17
 # What a pool whose sessions share one profile has room for, unless it says otherwise.
 SHARED_ACTIVE = 16
 SHARED_ACTIVE_PER_KEY = 5
 SHARED_TABS = 20
 # Most sessions that one browser may be told to carry.
 SESSIONS_PER_BROWSER_MAX = 1_000
-# Flags that would lead a browser around the proxy of its pool's network policy.
-PROXY_FLAGS = ("--proxy-", "--no-proxy-server", "--host-rules", "--host-resolver-rules", "--winhttp-proxy-resolver")
 # Variables with the prefix that are not settings.
 ENV_RESERVED = frozenset(
     {"TABHERD_CONFIG", "TABHERD_STATE", "TABHERD_TOKEN", "TABHERD_URL", "TABHERD_BROWSER", "TABHERD_AGENT"}
@@ -214,6 +211,53 @@ class Gate(Section, frozen=True, kw_only=True):
     tickets_per_controller: Count = 100
 
 
+class Scheduler(Section, frozen=True, kw_only=True):
+    # Whether tasks are taken and run; those that wait stay where they are meanwhile.
+    enabled: bool = True
+    # Tasks that run at once.
+    workers: Annotated[int, Meta(ge=1, le=1_000)] = 20
+    # Tasks of one agent that run at once.
+    max_inflight_per_agent: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    # Tasks that may wait.
+    queue_max: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
+    # Tasks of one agent that may wait.
+    queue_max_per_agent: Annotated[int, Meta(ge=1, le=10_000_000)] = 1_000
+    # How long a task has that names no deadline.
+    deadline_ms: Millis = 60_000
+    # Each that a task has waited makes up for one level of priority; 0: priorities are strict.
+    priority_aging_ms: Annotated[int, Meta(ge=0, le=24 * 3600 * 1000)] = 60_000
+    # How often an idempotent task is run at the most.
+    attempts_max: Annotated[int, Meta(ge=1, le=100)] = 3
+    # How long the result of a task is kept at hand before it goes into the archive.
+    result_ttl_s: Seconds = 300
+
+
+class Webhooks(Section, frozen=True, kw_only=True):
+    # Signs what is delivered (HMAC-SHA256); empty: a secret that is made once and kept in the state directory.
+    secret: str = ""
+    # Hosts (or addresses) that may be called although they are private, loopback or link-local.
+    allow_hosts: Hosts = ()
+    # How often a delivery is tried.
+    attempts_max: Annotated[int, Meta(ge=1, le=100)] = 5
+    # How long after its first failure it is tried again; doubled with each.
+    retry_ms: Millis = 1_000
+    # How long a receiver may take to answer.
+    limit_ms: Millis = 10_000
+    # Deliveries that are under way at once.
+    max_inflight: Annotated[int, Meta(ge=1, le=1_000)] = 32
+    # Deliveries to one host that are under way at once.
+    max_inflight_per_host: Annotated[int, Meta(ge=1, le=1_000)] = 4
+
+
+class Retention(Section, frozen=True, kw_only=True):
+    # How long tasks that are over are kept in the archive.
+    tasks_s: Seconds = 7 * 24 * 3600
+    # How many of them are kept; the oldest go first.
+    tasks_max: Annotated[int, Meta(ge=1, le=100_000_000)] = 1_000_000
+    # How many tasks that were rejected are kept.
+    rejected_max: Annotated[int, Meta(ge=0, le=1_000_000)] = 1_000
+
+
 DEFAULT_TIERS: Mapping[str, int] = {"instant": 120, "default": 1_200, "pro": 3_600, "deep": 3_600}
 
 
@@ -226,22 +270,9 @@ class Config(Section, frozen=True, kw_only=True):
     # Named session deadlines, in seconds. The four built-in ones can be changed, others added.
     tiers: dict[str, Seconds] = msgspec.field(default_factory=lambda: dict(DEFAULT_TIERS))
     gate: Gate = msgspec.field(default_factory=Gate)
-
-
-def load(
-    path: Path | None = None,
-    environ: Mapping[str, str] = os.environ,
-    flags: Mapping[str, Any] | None = None,
-) -> Config:
-    """File, then environment, then flags (dotted names: `server.port`). A typed error names the key that is wrong."""
-    path = path or (Path(named) if (named := environ.get("TABHERD_CONFIG")) else None)
-    raw: dict[str, Any] = _read(path) if path else {}
-    for name, value in sorted(environ.items()):
-        if name.startswith(ENV_PREFIX) and name not in ENV_RESERVED:
-            _place(raw, name.removeprefix(ENV_PREFIX).lower().split("__"), value, f"environment variable {name}")
-    for name, value in (flags or {}).items():
-        _place(raw, name.split("."), value, f"flag {name}")
-    return parse(raw)
+    scheduler: Scheduler = msgspec.field(default_factory=Scheduler)
+    webhooks: Webhooks = msgspec.field(default_factory=Webhooks)
+    retention: Retention = msgspec.field(default_factory=Retention)
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -260,7 +291,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         raise InvalidRequest(f"Configuration: {field}: {message}.", field=field) from None
     pools = {name: _implied(pool, tree["pools"][name]) for name, pool in config.pools.items()}
     config = msgspec.structs.replace(config, pools=pools)
-    _cross_check(config)
+    cross_check(config)
     return config
 
 
@@ -291,31 +322,14 @@ def state_dir(environ: Mapping[str, str] = os.environ) -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "tabherd"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InvalidRequest(f"Configuration file {path} does not exist.", field="config") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidRequest(f"Configuration file {path} cannot be read: {error}.", field="config") from None
-
-
-def _place(tree: dict[str, Any], keys: list[str], value: Any, source: str) -> None:
-    for depth, key in enumerate(keys[:-1], start=1):
-        branch = tree.setdefault(key, {})
-        if not isinstance(branch, dict):
-            raise InvalidRequest(f"{source}: {'.'.join(keys[:depth])} is a value, not a section.", field=".".join(keys))
-        tree = branch
-    tree[keys[-1]] = value
+@cache
+def _fields(section: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """The type of each key. Looked up once: a running server reads its settings again and again."""
+    return {field.name: field.type for field in msgspec.structs.fields(section)}
 
 
 def _refuse_unknown(tree: Mapping[str, Any], section: type[msgspec.Struct], where: tuple[str, ...]) -> None:
-    known = {field.name: field.type for field in msgspec.structs.fields(section)}
+    known = _fields(section)
     for key, value in tree.items():
         dotted = ".".join((*where, key))
         if key not in known:
@@ -329,113 +343,3 @@ def _refuse_unknown(tree: Mapping[str, Any], section: type[msgspec.Struct], wher
                     _refuse_unknown(pool, Pool, ("pools", name))
         elif isinstance(value, dict) and isinstance(known[key], type) and issubclass(known[key], Section):
             _refuse_unknown(value, known[key], (*where, key))
-
-
-def _cross_check(config: Config) -> None:
-    if not config.auth.enabled and not is_loopback(config.server.host):
-        raise InvalidRequest(
-            f"Refusing to listen on {config.server.host} without auth: whoever reaches it could drive your browsers.",
-            action="Remove --no-auth, or listen on 127.0.0.1.",
-            field="auth.enabled",
-        )
-    if config.gate.timeout_floor_ms > config.gate.timeout_ms:
-        raise InvalidRequest("gate.timeout_floor_ms is above gate.timeout_ms.", field="gate.timeout_floor_ms")
-    if config.auth.rate_burst < config.auth.rate_per_s:
-        raise InvalidRequest("auth.rate_burst is below auth.rate_per_s.", field="auth.rate_burst")
-    scheme = config.store.partition("://")[0]
-    if config.store and scheme not in ("sqlite", "memory"):
-        raise InvalidRequest(f"store: '{scheme}' is not a store this build has; use sqlite:///path.", field="store")
-    for name, pool in config.pools.items():
-        _cross_check_pool(name, pool)
-    _cross_check_pools(config.pools)
-
-
-def _cross_check_pool(name: str, pool: Pool) -> None:
-    def refuse(key: str, message: str, action: str = "") -> None:
-        raise InvalidRequest(f"pools.{name}.{key}: {message}", action=action or None, field=f"pools.{name}.{key}")
-
-    if pool.max_active and max(pool.max_active_per_key, pool.max_active_per_agent) > pool.max_active:
-        refuse("max_active", f"a cap per key or agent is above max_active, which is {pool.max_active}.")
-    if pool.max_pooled_per_key > pool.max_pooled:
-        refuse("max_pooled_per_key", f"{pool.max_pooled_per_key} is above max_pooled, which is {pool.max_pooled}.")
-    if pool.tabs_max and pool.tabs_max < pool.max_active:
-        refuse("max_tabs", f"{pool.tabs_max} is below max_active, which is {pool.max_active}: each session has a tab.")
-    if pool.stale_after_s < 2 * pool.heartbeat_s:
-        refuse(
-            "stale_after_s",
-            f"{pool.stale_after_s} is less than two beats of heartbeat_s, which is {pool.heartbeat_s}: one that is "
-            "late would end the session.",
-        )
-    if pool.browsers_min > pool.browsers_max:
-        refuse("browsers_min", f"{pool.browsers_min} is above browsers_max, which is {pool.browsers_max}.")
-    if pool.isolation == "browser" and pool.sessions_per_browser != 1:
-        refuse("sessions_per_browser", "with isolation browser each session has a browser to itself.", "Remove it.")
-    if pool.is_single and pool.browsers_max != 1:
-        refuse("browsers_max", "with source attach or a profile_dir there is only one browser.", "Remove it.")
-    if pool.source == "launch" and pool.endpoint:
-        refuse("endpoint", "only a pool with source attach has an endpoint.", f"Set pools.{name}.source to attach.")
-    if pool.source == "attach":
-        _cross_check_attach(pool, refuse)
-    _cross_check_network(pool, refuse)
-    if pool.profile_dir:
-        if pool.source != "launch" or pool.isolation != "shared":
-            refuse("profile_dir", "only a launched pool with isolation shared keeps a profile.")
-        if not Path(pool.profile_dir).expanduser().is_absolute():
-            refuse("profile_dir", f"{pool.profile_dir} is relative.", "Give the whole path.")
-
-
-def _cross_check_attach(pool: Pool, refuse: Callable[[str, str], None]) -> None:
-    if pool.isolation == "browser":
-        refuse("isolation", "a browser that runs already cannot be one per session.")
-    try:
-        address = urlsplit(pool.endpoint)
-        is_address = address.scheme in ("http", "ws") and bool(address.hostname) and address.port != 0
-    except ValueError:
-        is_address = False
-    if not is_address:
-        refuse("endpoint", f"source attach needs http://host:port or ws://host:port/path, not '{pool.endpoint}'.")
-
-
-def _cross_check_network(pool: Pool, refuse: Callable[[str, str], None]) -> None:
-    for key in ("allow_hosts", "deny_hosts"):
-        try:
-            Rules(getattr(pool, key))
-        except ValueError as error:
-            refuse(key, f"{error}.")
-    try:
-        read_pinned(pool.pinned_hosts)
-    except ValueError as error:
-        refuse("pinned_hosts", f"{error}.")
-    if not pool.has_network_policy:
-        return
-    if around := [flag for flag in pool.flags if flag.startswith(PROXY_FLAGS)]:
-        refuse("flags", f"{around[0]} would lead around the pool's network policy.")
-    if pool.source == "attach" and pool.isolation == "shared":
-        refuse(
-            "isolation",
-            "a network policy cannot be kept in an attached browser's own profile, which is not tabherd's to set up. "
-            "Use isolation context, or remove the policy.",
-        )
-    if pool.source == "attach" and not is_loopback(urlsplit(pool.endpoint).hostname or ""):
-        refuse("endpoint", "a network policy is kept by a proxy on this machine, which a browser elsewhere cannot use.")
-
-
-def _cross_check_pools(pools: Mapping[str, Pool]) -> None:
-    kept: dict[Path, str] = {}
-    for name, pool in pools.items():
-        if pool.profile_dir:
-            directory = Path(pool.profile_dir).expanduser().resolve()
-            if (other := kept.setdefault(directory, name)) != name:
-                raise InvalidRequest(
-                    f"pools.{name}.profile_dir: pool '{other}' has the same one, and it serves one browser only.",
-                    field=f"pools.{name}.profile_dir",
-                )
-    launched = {name: pool.browsers_max for name, pool in pools.items() if pool.source == "launch"}
-    if sum(launched.values()) > DEBUG_PORTS:
-        raise InvalidRequest(
-            f"The pools may launch {sum(launched.values())} browsers together "
-            f"({', '.join(f'{name}: {count}' for name, count in launched.items())}), but there are only {DEBUG_PORTS} "
-            "ports on which a browser can be driven without its pages reaching them.",
-            action="Lower browsers_max, and raise sessions_per_browser if more sessions are wanted.",
-            field=f"pools.{max(launched, key=lambda name: launched[name])}.browsers_max",
-        )

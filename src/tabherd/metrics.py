@@ -7,12 +7,12 @@ something sets are declared.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 PREFIX: Final = "tabherd"
@@ -75,6 +75,22 @@ class CdpMessages(Collector):
         yield family
 
 
+class TaskStates(Collector):
+    """How many tasks are in each state; counted when somebody scrapes.
+
+    A gauge of the library could not have this name, because it takes that of the counter `tasks_total` for the same.
+    """
+
+    def __init__(self, count: Callable[[], Mapping[str, int]]) -> None:
+        self._count = count
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(f"{PREFIX}_tasks", "Tasks that are not over.", labels=("state",))
+        for state, count in self._count().items():
+            family.add_metric((state,), count)
+        yield family
+
+
 class Metrics:
     """The metrics of one server."""
 
@@ -106,11 +122,23 @@ class Metrics:
         self.command_seconds = self._histogram("command_seconds", "Execution time of commands.", SLOW_S, ("kind",))
         self.gate_wait_seconds = self._histogram("gate_wait_seconds", "Time commands waited for their tab.", SLOW_S)
         self.gate_hold_seconds = self._histogram("gate_hold_seconds", "Time commands had their tab.", SLOW_S)
+        self.tasks_total = self._counter("tasks_total", "Tasks that reached their one outcome.", ("outcome",))
+        self.task_wait_seconds = self._histogram("task_wait_seconds", "Time tasks waited for their turn.", SLOW_S)
+        self.task_run_seconds = self._histogram("task_run_seconds", "Time tasks ran.", SLOW_S)
         self.gate_depth = self._gauge("gate_depth", "Tickets waiting now, over all tabs.")
         self.cdp_denied_total = self._counter(
             "cdp_denied_total", "CDP commands that clients sent and may not use, by method.", ("method",)
         )
         self.lease_reaped_total = self._counter("lease_reaped_total", "Sessions reclaimed, by reason.", ("reason",))
+        self.webhook_deliveries_total = self._counter(
+            "webhook_deliveries_total",
+            "Attempts to deliver a webhook: delivered, retried, failed (given up).",
+            ("outcome",),
+        )
+
+    def count_tasks(self, count: Callable[[], Mapping[str, int]]) -> None:
+        """Where the numbers of tasks come from, by state."""
+        self.registry.register(TaskStates(count))
 
     def count_cdp(self, count: Callable[[], tuple[int, int]]) -> None:
         """Read `cdp_messages_total` off two plain counts: of messages from clients, and of those from browsers."""

@@ -47,6 +47,8 @@ def agent(name: str, controller_id: str = "") -> Caller:
     return Caller(agent_id=name, scopes=AGENT_SCOPES, controller_id=controller_id or name)
 
 
+# Above those of clients.
+BROKER_PID = 1_000_000
 ADMIN = Caller(agent_id="root", scopes=frozenset({"admin"}), controller_id="root")
 ADA, BOB, CYD = agent("ada"), agent("bob"), agent("cyd")
 
@@ -94,6 +96,7 @@ class House:
             }
         )
         self._marks: dict[int, tuple[str, str]] = {}
+        self._task_marks: dict[int, tuple[str, str]] = {}
         self._lives: list[Life] = []
         self._minted = 0
         self._begin()
@@ -104,6 +107,9 @@ class House:
         life = Life(self.chance, lambda _: None)
         self._lives.append(life)
         epoch = len(self._lives)
+        # The broker's own process; of its former lives none is left.
+        self.pids -= {BROKER_PID + former for former in range(epoch)}
+        self.pids.add(BROKER_PID + epoch)
         store = SimStore(self.disk, life, fail_rate=0.0, drop_caps=False)
         self.store = store
         self.launcher = SimLauncher(self.processes, life, self._mint, fail_rate=0.0)
@@ -112,13 +118,15 @@ class House:
         self.told = self.events.subscribe()
         self.broker = Broker(
             config=self.config,
-            node=Node(id="nod_1", epoch=epoch, url="", pid=epoch, started_at=self.now),
+            node=Node(id="nod_1", epoch=epoch, url="", pid=BROKER_PID + epoch, started_at=self.now),
             store=store,
             launcher=self.launcher,
             events=self.events,
             metrics=Metrics(),
             credentials=Credentials(store),
             marks=SimMarks(self._marks, life),
+            task_marks=SimMarks(self._task_marks, life),
+            webhook_secret=b"secret",
             files_dir=NO_FILES,
             memory_bytes=1 << 34,
             clock=self.loop.clock_ms,

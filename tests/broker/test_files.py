@@ -19,6 +19,7 @@ from tabherd.broker.caller import Caller
 from tabherd.broker.events import EventBus
 from tabherd.broker.files import Files
 from tabherd.broker.registry import LiveSession, Registry
+from tabherd.broker.settings import Settings
 from tabherd.browsers.port import DownloadListener
 from tabherd.core.lifecycle import LeaseState
 from tabherd.core.model import Session
@@ -64,7 +65,7 @@ class Office:
         self.told = self.events.subscribe()
         self.files = Files(
             root=self.root,
-            config=self.config,
+            settings=Settings(self.config),
             registry=self.registry,
             access=Access(store=MemoryStore(), registry=self.registry, clock=lambda: NOW),
             events=self.events,

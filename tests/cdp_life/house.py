@@ -49,6 +49,8 @@ class House:
             metrics=self.metrics,
             credentials=self.credentials,
             marks=FileMarks(directory / "marks"),
+            task_marks=FileMarks(directory / "task_marks"),
+            webhook_secret=b"secret",
             files_dir=directory / "files",
             memory_bytes=1 << 34,
         )

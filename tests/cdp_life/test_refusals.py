@@ -16,7 +16,7 @@ import pytest
 from playwright.async_api import Error, Playwright
 from tests.server.conftest import Server, open_session, release, with_settings
 
-from tabherd.edge.cdp.tickets import Tickets, ensure_key
+from tabherd.edge.cdp.tickets import KEY_FILE, Tickets, ensure_key
 from tabherd.edge.cdp.wish import Wish
 
 from .conftest import SETTINGS, host_of, sessions_of, until, ws_of
@@ -62,7 +62,7 @@ async def refused(url: str, token: str | None = None) -> tuple[int, dict[str, An
 
 
 def tickets_of(server: Server) -> Tickets:
-    return Tickets(ensure_key(server.state))
+    return Tickets(ensure_key(server.state / KEY_FILE))
 
 
 def credential_of(server: Server, agent_id: str) -> str:

@@ -30,6 +30,11 @@ from tabherd.cli.main import app
         ["session", "end"],
         ["act"],
         ["events"],
+        ["task", "submit"],
+        ["task", "ls"],
+        ["task", "show"],
+        ["task", "cancel"],
+        ["task", "wait"],
         ["token", "new"],
     ],
 )

@@ -116,7 +116,7 @@ def test_stopping_ends_the_server_and_its_browsers_and_may_be_repeated(tmp_path:
 
 
 def test_the_pool_size_is_the_least_and_the_most_that_the_default_pool_has() -> None:
-    settings = serve.load_config(None, serve.Flags(pool_size=7))
+    settings = serve.layers_of(None, serve.Flags(pool_size=7)).read()
     assert (settings.pools["default"].browsers_min, settings.pools["default"].browsers_max) == (7, 7)
 
 
@@ -211,5 +211,5 @@ def test_a_server_without_auth_is_welcomed_without_a_token(tmp_path: Path) -> No
 
 def test_flags_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TABHERD_SERVER__PORT", "1000")
-    settings = serve.load_config(None, serve.Flags(port=2000, no_auth=True))
+    settings = serve.layers_of(None, serve.Flags(port=2000, no_auth=True)).read()
     assert (settings.server.port, settings.auth.enabled) == (2000, False)

@@ -10,7 +10,7 @@ import pytest
 from tests.client.canned import Asked
 
 from tabherd.client import Tabherd
-from tabherd.client.sync import herd, link
+from tabherd.client.sync import herd, link, task
 
 Answer = httpx.Response | Exception
 
@@ -85,6 +85,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SleptClock:
     slept = SleptClock()
     for module in (link, herd):
         monkeypatch.setattr(module, "sleep", slept.sleep)
+    for module in (link, herd, task):
         monkeypatch.setattr(module, "monotonic", slept.monotonic)
     monkeypatch.setattr(link.Link, "chance", lambda self: 0.0)
     return slept

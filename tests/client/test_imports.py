@@ -98,7 +98,10 @@ def test_the_client_works_where_only_its_two_libraries_are_installed() -> None:
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
-    done = run("-c", "from tabherd import *; print(Tabherd, AsyncTabherd, Session, AsyncSession, Tab, AsyncTab)")
+    done = run(
+        "-c",
+        "from tabherd import *; print(Tabherd, AsyncTabherd, Session, AsyncSession, Tab, AsyncTab, Task, AsyncTask)",
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "has no attribute 'Tabhert'" in run("-c", "import tabherd; tabherd.Tabhert").stderr
 

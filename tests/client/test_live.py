@@ -17,7 +17,7 @@ from tests.client.living import LIMIT_S, SETTINGS, TOO_LONG_S, environ_of, progr
 from tests.server.conftest import Server, events_of, with_settings
 
 from tabherd import errors
-from tabherd.client import AsyncTabherd, Tabherd
+from tabherd.client import AsyncTabherd, AsyncTask, Tabherd
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -139,6 +139,48 @@ def test_events_tell_what_happened_since_a_place(herd: Tabherd) -> None:
     with herd.session(agent="carol") as session:
         (event,) = herd.events(after=here, types="session.opened", agent="carol", silence_s=0.3)
     assert (event.type, event.data["sessionId"]) == ("session.opened", session.id)
+
+
+# --- Tasks ------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_is_run_in_its_turn_and_answers_as_its_action_does(herd: Tabherd) -> None:
+    with herd.session(agent="alice", url=PAGE) as session:
+        task = herd.submit(action="screenshot", session=session)
+        assert task.result(timeout=30).startswith(b"\x89PNG")
+        assert (task.done(), task.status().agent_id) == (True, "alice")
+        assert herd.submit(action="text", tab=session.tab, selector="h1").result() == "Hello"
+        steps = [{"kind": "fill", "selector": "#name", "value": "Ada"}, {"kind": "text", "selector": "h1"}]
+        assert herd.submit(steps=steps, session=session).result()[-1] == "Hello"
+        with pytest.raises(errors.JavascriptError):
+            herd.submit(action="evaluate", tab=session.tab, expression="nobody.knows").result()
+        with pytest.raises(errors.DeadlineExceeded):
+            herd.submit(action="wait", tab=session.tab, ms=60_000, deadline_ms=300).result()
+
+
+def test_a_task_that_is_waited_for_too_briefly_goes_on_until_it_is_cancelled(herd: Tabherd) -> None:
+    with herd.session(agent="alice") as session:
+        task = herd.submit(action="wait", session=session, ms=30_000)
+        with pytest.raises(TimeoutError):
+            task.result(timeout=0.1)
+        assert herd.task(task.id).cancel().state == "cancelled"
+        with pytest.raises(errors.StateConflict, match="cancelled"):
+            task.result()
+
+
+async def test_tasks_in_asyncio(server: Server) -> None:
+    async with AsyncTabherd(environ=environ_of(server)) as herd:
+        fresh = [{"kind": "navigate", "url": PAGE}, {"kind": "text", "selector": "h1"}]
+        first, refused, second = await herd.submit_batch(
+            [{"steps": fresh}, {"action": "fly"}, {"steps": fresh, "priority": -1}], agent="bob"
+        )
+        assert isinstance(first, AsyncTask)
+        assert isinstance(second, AsyncTask)
+        assert isinstance(refused, errors.UnknownAction)
+        results = await asyncio.gather(first.result(timeout=30), second.result(timeout=30))
+        assert [result[-1] for result in results] == ["Hello", "Hello"]
+        assert {first.id, second.id} <= {view.task_id for view in await herd.tasks(agent="bob", state="done")}
+        assert (await herd.scheduler_stats()).metrics.agents["bob"].tasks_completed == 2
 
 
 # --- A place ----------------------------------------------------------------------------------------------------

@@ -99,6 +99,25 @@ def test_a_command_with_a_key_that_is_cut_off_is_asked_for_again_and_done_once(
     assert (site.count("me"), site.count("before")) == (1, 1)
 
 
+def test_tasks_and_who_waits_for_them_go_on_after_a_restart(
+    own_server: Server, herd: Tabherd, site: EffectsSite
+) -> None:
+    with ThreadPoolExecutor(2) as threads, herd.session(agent="alice", url=site.url("/")) as session:
+        running = herd.submit(action="evaluate", tab=session.tab, expression=REPORT_AND_STAY)
+        there = [{"kind": "navigate", "url": site.url("/")}, {"kind": "evaluate", "expression": REPORT % "next"}]
+        behind = herd.submit(steps=there, tab=session.tab)
+        wait_for_effect(site)
+        waiting = [threads.submit(task.result, LIMIT_S) for task in (running, behind)]
+        own_server.kill()
+        late = threads.submit(herd.submit, steps=there, tab=session.tab, deadline_ms=60_000)
+        own_server.start(SETTINGS)
+        with pytest.raises(errors.OutcomeUnknown):
+            waiting[0].result(LIMIT_S)
+        waiting[1].result(LIMIT_S)
+        late.result(LIMIT_S).result(LIMIT_S)
+    assert (site.count("me"), site.count("next")) == (1, 2)
+
+
 def test_events_go_on_after_a_restart(own_server: Server, herd: Tabherd) -> None:
     events = herd.events(after="0-0")
     assert next(events).type == "reset"

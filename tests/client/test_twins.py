@@ -10,12 +10,18 @@ from typing import Any
 
 import pytest
 
-from tabherd.client import AsyncSession, AsyncTab, AsyncTabherd, Session, Tab, Tabherd
+from tabherd.client import AsyncSession, AsyncTab, AsyncTabherd, AsyncTask, Session, Tab, Tabherd, Task
 from tabherd.client.aio import AsyncTabLock
 from tabherd.client.sync import TabLock
 
 ROOT = Path(__file__).parents[2]
-PAIRS = [(AsyncTabherd, Tabherd), (AsyncSession, Session), (AsyncTab, Tab), (AsyncTabLock, TabLock)]
+PAIRS = [
+    (AsyncTabherd, Tabherd),
+    (AsyncSession, Session),
+    (AsyncTab, Tab),
+    (AsyncTabLock, TabLock),
+    (AsyncTask, Task),
+]
 SPELT = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 
 

@@ -8,19 +8,23 @@ import msgspec
 import pytest
 
 from tabherd.core import model
-from tabherd.core.lifecycle import BrowserState, CommandState, LeaseState, TabState
+from tabherd.core.lifecycle import BrowserState, CommandState, DeliveryState, LeaseState, TabState, TaskState
 from tabherd.core.model import (
     TABLES,
+    ArchivedTask,
     Audit,
     Browser,
     Checkpoint,
     Command,
     Credential,
+    Delivery,
     Idempotency,
     Node,
     Row,
     Session,
     Tab,
+    Task,
+    TaskKey,
     changed,
 )
 
@@ -40,6 +44,20 @@ ROWS: list[Row] = [
         agent_id="alice",
         kind="click",
         state=CommandState.RUNNING,
+        created_at=1,
+    ),
+    Task(id="tsk_1", node_id="nod_1", agent_id="alice", state=TaskState.QUEUED, action="click", scopes=("browse",)),
+    ArchivedTask(
+        id="tsk_2", node_id="nod_1", agent_id="alice", state=TaskState.DONE, action="text", result='"schlüssel"'
+    ),
+    TaskKey(id="alice:order-8", task_id="tsk_1", body_hash="00", created_at=1),
+    Delivery(
+        id="tsk_2",
+        node_id="nod_1",
+        state=DeliveryState.PENDING,
+        url="https://shop.test/hook",
+        event="task.done",
+        body="{}",
         created_at=1,
     ),
     Idempotency(id="alice:order-7", command_id="cmd_1", body_hash="00", created_at=1),

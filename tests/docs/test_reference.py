@@ -34,7 +34,10 @@ def test_every_error_code_is_documented_with_a_meaning_and_a_next_step(code: str
 
 
 def _keys() -> list[str]:
-    sections = (config.Server, config.Auth, config.Pool, config.Gate)
+    sections = (
+        *(config.Server, config.Auth, config.Pool, config.Gate),
+        *(config.Scheduler, config.Webhooks, config.Retention),
+    )
     return [f"{each.__name__}.{field.name}" for each in sections for field in msgspec.structs.fields(each)]
 
 
@@ -46,6 +49,9 @@ def test_every_section_of_the_configuration_is_looked_at() -> None:
         "## [auth]",
         "## [pools.NAME]",
         "## [gate]",
+        "## [scheduler]",
+        "## [webhooks]",
+        "## [retention]",
     ]
 
 

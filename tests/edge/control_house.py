@@ -91,6 +91,8 @@ class House:
             metrics=self.metrics,
             credentials=self.credentials,
             marks=SimMarks({}, life),
+            task_marks=SimMarks({}, life),
+            webhook_secret=b"secret",
             files_dir=NO_FILES,
             memory_bytes=1 << 34,
             perform=self.pages.perform,

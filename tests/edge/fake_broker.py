@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from typing import Any
 
 import msgspec
+from tests.edge.fake_tasking import FakeTasking
 
 from tabherd import wire
 from tabherd.broker.caller import Caller
@@ -314,6 +315,7 @@ class FakeBroker:
         self.auditor = FakeAuditor()
         self.files = FakeFiles(self.sessions)
         self.operations = FakeOperations(self.sessions)
+        self.tasking = FakeTasking()
         # No session here is in a browser.
         self.registry = Registry()
         self.is_ready = True

@@ -29,10 +29,12 @@ ARGUMENTS = {
     "browser_release": "sessionId",
     "browser_who_holds": ON_TAB,
     "browser_handoff": f"{ON_TAB} by resume",
+    "browser_submit_task": "action params steps tabId priority deadlineMs idempotent",
+    "browser_task": "taskId! waitMs cancel",
 }
 READING = {"browser_snapshot", "browser_wait", "browser_screenshot", "browser_who_holds"}
 # Read by a model before it has done anything.
-LISTING_CHARS_MAX = 10_000
+LISTING_CHARS_MAX = 11_000
 
 
 def test_exactly_these_tools_are_there() -> None:

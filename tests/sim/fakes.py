@@ -120,10 +120,10 @@ class SimMarks:
         self._file.clear()
         return found
 
-    def set(self, tab_id: str, command_id: str) -> int:
+    def set(self, marked_id: str, command_id: str) -> int:
         self._next += 1
         if not self._life.is_dead:
-            self._file[self._next] = (tab_id, command_id)
+            self._file[self._next] = (marked_id, command_id)
         return self._next
 
     def clear(self, mark: int) -> None:

@@ -118,6 +118,7 @@ class World:
         self.disk = Disk()
         self.processes: dict[str, Process] = {}
         self.marks: dict[int, tuple[str, str]] = {}
+        self.task_marks: dict[int, tuple[str, str]] = {}
         # Processes of clients that run, and which of them each session's owner named.
         self.alive_pids: set[int] = set()
         self._pid_of: dict[str, int] = {}
@@ -236,6 +237,8 @@ class World:
             metrics=Metrics(),
             credentials=Credentials(store),
             marks=SimMarks(self.marks, life),
+            task_marks=SimMarks(self.task_marks, life),
+            webhook_secret=b"secret",
             files_dir=NO_FILES,
             memory_bytes=1 << 34,
             clock=self.loop.clock_ms,

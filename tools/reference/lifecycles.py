@@ -27,6 +27,7 @@ def write() -> Iterator[str]:
         "Tab": lifecycle.TAB,
         "Command": lifecycle.COMMAND,
         "Task": lifecycle.TASK,
+        "Delivery of a webhook": lifecycle.DELIVERY,
     }
     for name, moves_of in tables.items():
         reached = {after for moves in moves_of.values() for after in moves.values()}

@@ -240,6 +240,12 @@ class Admission:
         if cap and self._by_agent[agent_id] >= cap:
             raise capacity_refusal("agent_cap", self._by_agent[agent_id], cap, None, self._retry_after_ms(1, cap))
 
+    def reconfigure(self, caps: Caps, max_waiters: int) -> None:
+        """Follow other caps from now on. What is above a lower one stays until it is given back."""
+        self.caps = caps
+        self._queue.max_waiters = max_waiters
+        self.pump()
+
     def turn_away(self, refusal: Callable[[], TabherdError]) -> None:
         """Refuse everybody who waits now."""
         for session_id, turn in self._turns.items():

@@ -42,14 +42,16 @@ from .operations import Operations
 from .order import ordered
 from .owners import Owners
 from .patience import patiently
-from .policies import caps_of, policy_of
+from .policies import PoolFollower, caps_of, policy_of
 from .pooling import Pooling
 from .reaper import Reaper
 from .recovery import Recovery
 from .registry import LiveSession, Registry
 from .sessions import Sessions
+from .settings import Settings
 from .tab_locks import TabLocks
 from .tabs import Tabs
+from .tasking import Tasking
 from .turns import Turns
 
 log = structlog.get_logger("broker")
@@ -78,6 +80,8 @@ class Broker:
         metrics: Metrics,
         credentials: Credentials,
         marks: Marks,
+        task_marks: Marks,
+        webhook_secret: bytes,
         files_dir: Path,
         memory_bytes: int,
         clock: Callable[[], int] = wall_clock_ms,
@@ -85,7 +89,8 @@ class Broker:
         perform: Perform = perform_on_page,
         owners: Owners | None = None,
     ) -> None:
-        self.config = config
+        # What is in force; it may change.
+        self.settings = Settings(config)
         self.node = node
         self.events = events
         self.metrics = metrics
@@ -111,6 +116,9 @@ class Broker:
             )
             for name, settings in config.pools.items()
         }
+        self.settings.subscribe(
+            PoolFollower(pools=self._pools, admissions=self._admissions, metrics=metrics, memory_bytes=memory_bytes)
+        )
         self.operations = Operations(
             node_id=node.id,
             pools=self._pools,
@@ -124,7 +132,7 @@ class Broker:
         turns = Turns(registry=self._registry, events=events, clock=clock)
         self.auditor = Auditor(store=store, ledger=self._ledger, ids=self._ids, clock=clock)
         self.tab_locks = TabLocks(
-            config=config,
+            settings=self.settings,
             registry=self._registry,
             access=access,
             turns=turns,
@@ -138,13 +146,13 @@ class Broker:
             node_id=node.id,
             store=store,
             registry=self._registry,
-            keeps_cookies=lambda pool: not config.pools[pool].is_single,
+            keeps_cookies=lambda pool: not self.settings.current.pools[pool].is_single,
             clock=clock,
             spawn=self._spawn,
         )
         self.files = Files(
             root=files_dir,
-            config=config,
+            settings=self.settings,
             registry=self._registry,
             access=access,
             events=events,
@@ -152,7 +160,7 @@ class Broker:
             spawn=self._spawn,
         )
         self.leases = Leases(
-            config=config,
+            settings=self.settings,
             store=store,
             admissions=self._admissions,
             registry=self._registry,
@@ -163,7 +171,7 @@ class Broker:
             clock=clock,
         )
         self.opening = Opening(
-            config=config,
+            settings=self.settings,
             node_id=node.id,
             store=store,
             admissions=self._admissions,
@@ -198,7 +206,7 @@ class Broker:
             perform=perform,
         )
         self.sessions = Sessions(
-            config=config,
+            settings=self.settings,
             store=store,
             pools=self._pools,
             admissions=self._admissions,
@@ -219,7 +227,7 @@ class Broker:
             spawn=self._spawn,
         )
         self.tabs = Tabs(
-            config=config,
+            settings=self.settings,
             node_id=node.id,
             store=store,
             admissions=self._admissions,
@@ -235,7 +243,7 @@ class Broker:
             spawn=self._spawn,
         )
         self.commands = Commands(
-            config=config,
+            settings=self.settings,
             node_id=node.id,
             epoch=node.epoch,
             registry=self._registry,
@@ -255,6 +263,25 @@ class Broker:
             spawn=self._spawn,
             perform=perform,
         )
+        self.tasking = Tasking(
+            config=config,
+            node=node,
+            store=store,
+            registry=self._registry,
+            access=access,
+            commands=self.commands,
+            sessions=self.sessions,
+            marks=task_marks,
+            webhook_secret=webhook_secret,
+            chance=chance or SystemRandom(),
+            events=events,
+            metrics=metrics,
+            ids=self._ids,
+            clock=clock,
+            operations=self.operations,
+            spawn=self._spawn,
+        )
+        self.settings.subscribe(lambda _, new: self.tasking.reconfigure(new))
         self.reaper = Reaper(
             store=store,
             registry=self._registry,
@@ -292,6 +319,7 @@ class Broker:
         await self._adoption.run()
         self.has_settled.set()
         self._ledger.start()
+        await self.tasking.start()
         self._services = [
             asyncio.create_task(self.reaper.run(), name="reaper"),
             asyncio.create_task(self.reaper.forget_forever(), name="forget"),
@@ -305,6 +333,7 @@ class Broker:
             service.cancel()
         if self._services:
             await asyncio.wait(self._services)
+        await self.tasking.stop()
         kept = await asyncio.gather(*(self._keep(live) for live in self._registry), return_exceptions=True)
         # A store that is away must not keep browsers alive: the next start settles what could not be written.
         for error in (error for error in kept if isinstance(error, Exception)):
@@ -313,6 +342,7 @@ class Broker:
             _, unfinished = await asyncio.wait(self._background, timeout=STOP_LIMIT_S)
             for task in unfinished:
                 task.cancel()
+        await self.tasking.stop_telling()
         await asyncio.gather(*(pool.stop() for pool in self._pools.values()))
         self._owners.close()
         await self._ledger.stop()
@@ -394,6 +424,7 @@ class Broker:
             metrics.browsers.labels(state).set_function(partial(self._count_browsers, state))
         for circuit in BreakerState:
             metrics.browser_circuit.labels(circuit).set_function(partial(self._count_circuits, circuit))
+        metrics.count_tasks(self.tasking.scheduler.count)
         metrics.gate_depth.set_function(
             lambda: sum(len(tab.waiting) for live in self._registry for tab in live.tabs.values())
         )

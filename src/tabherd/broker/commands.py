@@ -17,7 +17,6 @@ import msgspec
 
 from .. import wire
 from ..browsers.port import BrowserGone, TabGone
-from ..config import Config
 from ..core import lease
 from ..core.gate import Queued, Ticket
 from ..core.lifecycle import COMMAND, CommandEvent, CommandState, TabState, advance
@@ -47,6 +46,7 @@ from .marks import Marks
 from .patience import to_the_end
 from .recovery import Recovery
 from .registry import LiveTab, Registry
+from .settings import Settings
 from .tabs import Tabs
 from .turns import Turns
 from .views import command_view
@@ -63,7 +63,7 @@ class Commands:
     def __init__(
         self,
         *,
-        config: Config,
+        settings: Settings,
         node_id: str,
         epoch: int,
         registry: Registry,
@@ -83,8 +83,7 @@ class Commands:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         perform: Perform,
     ) -> None:
-        self._gate_config = config.gate
-        self._pools = config.pools
+        self._settings = settings
         self._node_id = node_id
         self._epoch = epoch
         self._registry = registry
@@ -124,7 +123,7 @@ class Commands:
         tab = self._access.usable_tab(caller, tab_id, request.session_id, request.fence)
         for scope in scopes_of(request):
             caller.require(scope)
-        if self._pools[tab.session.row.pool].isolation != "browser":
+        if self._settings.current.pools[tab.session.row.pool].isolation != "browser":
             refuse_paste(request)
         if request.idempotency_key is not None:
             earlier = await self._keys.find(caller.agent_id, request.idempotency_key, tab_id, request)
@@ -207,7 +206,8 @@ class Commands:
 
     def _accept(self, caller: Caller, tab: LiveTab, kind: str, request: Request) -> Accepted:
         now = self._clock()
-        timeout_ms = max(request.timeout_ms or self._gate_config.timeout_ms, self._gate_config.timeout_floor_ms)
+        gate = self._settings.current.gate
+        timeout_ms = max(request.timeout_ms or gate.timeout_ms, gate.timeout_floor_ms)
         command = Command(
             id=self._ids.mint_command(),
             node_id=self._node_id,
@@ -396,7 +396,7 @@ class Commands:
         """A step that names a time ends at it, if that is before the end of the time of all."""
         if step.timeout_ms is None:
             return await self._perform_on(accepted, step)
-        limit_ms = max(step.timeout_ms, self._gate_config.timeout_floor_ms)
+        limit_ms = max(step.timeout_ms, self._settings.current.gate.timeout_floor_ms)
         running = asyncio.ensure_future(self._perform_on(accepted, step))
         try:
             await asyncio.wait([running], timeout=limit_ms / 1000)

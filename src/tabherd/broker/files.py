@@ -22,7 +22,6 @@ import structlog
 from .. import wire
 from ..browsers.downloads import is_guid
 from ..browsers.port import BrowserGone, BrowserPort, CdpFailure
-from ..config import Config
 from ..core.model import Session
 from ..errors import BodyTooLarge, Capacity, FileNotFound, InvalidRequest, LeaseLost, StateConflict, StoreUnavailable
 from . import file_disk
@@ -32,6 +31,7 @@ from .events import EventBus
 from .file_disk import PIECE_BYTES
 from .registry import LiveSession, Registry
 from .session_files import FilesGone, SessionFiles, remove
+from .settings import Settings
 from .shelf import FileState, Shelf, ShelfFile
 from .views import rfc3339
 
@@ -55,7 +55,7 @@ class Files:
         self,
         *,
         root: Path,
-        config: Config,
+        settings: Settings,
         registry: Registry,
         access: Access,
         events: EventBus,
@@ -63,7 +63,7 @@ class Files:
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._root = root
-        self._config = config
+        self._settings = settings
         self._registry = registry
         self._access = access
         self._events = events
@@ -126,7 +126,7 @@ class Files:
 
     def allow(self, session: Session, browser: BrowserPort, context_id: str) -> None:
         """Pages of the session save files from now on, if it has a context to itself in a browser of ours."""
-        if context_id and self._config.pools[session.pool].source == "launch":
+        if context_id and self._settings.current.pools[session.pool].source == "launch":
             self._of(session).allow(browser, context_id)
 
     async def allow_downloads(self, live: LiveSession) -> None:
@@ -206,7 +206,7 @@ class Files:
     def _of(self, session: Session) -> SessionFiles:
         files = self._sessions.get(session.id)
         if files is None:
-            pool = self._config.pools[session.pool]
+            pool = self._settings.current.pools[session.pool]
             files = self._sessions[session.id] = SessionFiles(
                 session.id,
                 self._root,

@@ -17,7 +17,6 @@ import structlog
 from .. import wire
 from ..actions.progress import Progress
 from ..browsers.port import BrowserGone, BrowserPort, CdpFailure, TabPort, Viewport
-from ..config import Config
 from ..core import lease
 from ..core.caps import Caps, cap_counters, pooled_counters, tab_counter
 from ..core.gate import Gate, GateLimits
@@ -39,6 +38,7 @@ from .order import Rank, held
 from .owners import Owners
 from .patience import patiently
 from .registry import LiveSession, LiveTab, Registry
+from .settings import Settings
 
 log = structlog.get_logger("leases")
 
@@ -55,7 +55,7 @@ class Leases:
     def __init__(
         self,
         *,
-        config: Config,
+        settings: Settings,
         store: Store,
         admissions: Mapping[str, Admission],
         registry: Registry,
@@ -65,7 +65,7 @@ class Leases:
         events: EventBus,
         clock: Callable[[], int],
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._store = store
         self._admissions = admissions
         self._registry = registry
@@ -100,7 +100,7 @@ class Leases:
 
     def times_of(self, pool: str) -> lease.LeaseTimes:
         """How long each kind of silence may last in that pool."""
-        settings = self._config.pools[pool]
+        settings = self._settings.current.pools[pool]
         return lease.LeaseTimes(
             heartbeat_ms=settings.heartbeat_s * 1000,
             stale_after_ms=settings.stale_after_s * 1000,
@@ -114,8 +114,8 @@ class Leases:
     def new_tab(self, live: LiveSession, row: Tab, port: TabPort | None) -> LiveTab:
         """The tab with its gate, not yet bound."""
         limits = GateLimits(
-            tickets_per_tab=self._config.gate.tickets_per_tab,
-            tickets_per_controller=self._config.gate.tickets_per_controller,
+            tickets_per_tab=self._settings.current.gate.tickets_per_tab,
+            tickets_per_controller=self._settings.current.gate.tickets_per_controller,
         )
         return LiveTab(row, port, Gate(limits), live)
 

@@ -21,18 +21,19 @@ MARK_BYTES = 64
 # Commands that can run at once; far above the number of tabs a node can have.
 MARKS_MAX = 16_384
 
-_MARK = re.compile(rb"(tab_[0-9a-z]{23}) (cmd_[0-9a-z]{28}) *\Z")
+# A tab, or a task, and the command.
+_MARK = re.compile(rb"((?:tab|tsk)_[0-9a-z]{23}) (cmd_[0-9a-z]{28}) *\Z")
 
 
 class Marks(Protocol):
-    """Where running commands are marked."""
+    """Where running commands are marked, by their tab or by the task that they are run for."""
 
     def left(self) -> dict[str, str]:
-        """Tabs that had a command at work when the last life ended, and which. Reading takes the marks away."""
+        """Who had a command at work when the last life ended, and which. Reading takes the marks away."""
         ...
 
-    def set(self, tab_id: str, command_id: str) -> int:
-        """Mark the tab; the number is for `clear`."""
+    def set(self, marked_id: str, command_id: str) -> int:
+        """Mark the tab or task; the number is for `clear`."""
         ...
 
     def clear(self, mark: int) -> None: ...
@@ -60,10 +61,10 @@ class FileMarks:
         self._map[:] = bytes(MARK_BYTES * MARKS_MAX)
         return found
 
-    def set(self, tab_id: str, command_id: str) -> int:
+    def set(self, marked_id: str, command_id: str) -> int:
         place = self._free.pop()
         start = place * MARK_BYTES
-        self._map[start : start + MARK_BYTES] = f"{tab_id} {command_id}".encode().ljust(MARK_BYTES)
+        self._map[start : start + MARK_BYTES] = f"{marked_id} {command_id}".encode().ljust(MARK_BYTES)
         return place
 
     def clear(self, mark: int) -> None:

@@ -19,7 +19,6 @@ from .. import wire
 from ..actions.progress import Progress
 from ..browsers.pool import Pool
 from ..browsers.port import BrowserGone, BrowserPort, CdpFailure, Seat, TabPort
-from ..config import Config
 from ..core import lease
 from ..core.caps import Caps, cap_counters, capacity_refusal, pooled_counters, tab_counter
 from ..core.lifecycle import LEASE, LeaseEvent, LeaseState, TabState, advance
@@ -35,6 +34,7 @@ from .order import Rank, held
 from .owners import Owners
 from .patience import patiently
 from .registry import LiveSession
+from .settings import Settings
 from .stock import PooledTab
 
 
@@ -44,7 +44,7 @@ class Opening:
     def __init__(
         self,
         *,
-        config: Config,
+        settings: Settings,
         node_id: str,
         store: Store,
         admissions: Mapping[str, Admission],
@@ -56,7 +56,7 @@ class Opening:
         clock: Callable[[], int],
         perform: Perform,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._node_id = node_id
         self._store = store
         self._admissions = admissions
@@ -70,8 +70,8 @@ class Opening:
 
     def check(self, pool: Pool, request: wire.OpenSession) -> None:
         """Refuse what could never be granted, before anybody waits for it."""
-        lease.deadline_at(self._config.tiers, request.tier, request.deadline_ms, self._clock())
-        if request.reuse == "any" and self._config.pools[pool.name].isolation != "shared":
+        lease.deadline_at(self._settings.current.tiers, request.tier, request.deadline_ms, self._clock())
+        if request.reuse == "any" and self._settings.current.pools[pool.name].isolation != "shared":
             raise InvalidRequest("reuse: any is for pools that share a profile; this one does not.", field="reuse")
         if request.owner is not None:
             self._owners.identify(request.owner.pid, request.owner.start_time)
@@ -123,7 +123,7 @@ class Opening:
 
     def _new_row(self, pool: Pool, claim: Claim, request: wire.OpenSession) -> Session:
         now = self._clock()
-        is_shared = self._config.pools[pool.name].isolation == "shared"
+        is_shared = self._settings.current.pools[pool.name].isolation == "shared"
         owner = request.owner
         return Session(
             id=claim.session_id,
@@ -141,7 +141,7 @@ class Opening:
             owner_started=0 if owner is None else self._owners.identify(owner.pid, owner.start_time),
             created_at=now,
             heartbeat_at=now,
-            deadline_at=lease.deadline_at(self._config.tiers, request.tier, request.deadline_ms, now),
+            deadline_at=lease.deadline_at(self._settings.current.tiers, request.tier, request.deadline_ms, now),
             viewport="" if request.viewport is None else msgspec.json.encode(request.viewport).decode(),
         )
 
@@ -204,7 +204,7 @@ class Opening:
         return {} if request.url is None else await self._open_first_page(seat.tab, request.url)
 
     async def _open_first_page(self, port: TabPort, url: str) -> dict[str, str]:
-        timeout_ms = self._config.gate.timeout_ms
+        timeout_ms = self._settings.current.gate.timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 page = await self._perform(port, wire.Navigate(url=url), Progress())

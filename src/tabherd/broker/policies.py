@@ -1,12 +1,16 @@
-"""What a pool's settings mean for its caps, its browsers and their slots."""
+"""What a pool's settings mean for its caps, its browsers and their slots, also when they change."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .. import config
-from ..browsers.pool import PoolPolicy
+from ..browsers.pool import Pool, PoolPolicy
 from ..browsers.slot import SlotPolicy
 from ..core import caps
 from ..core.breaker import BreakerPolicy
+from ..metrics import Metrics
+from .admission import Admission
 
 
 def caps_of(settings: config.Pool, memory_bytes: int) -> caps.Caps:
@@ -45,3 +49,31 @@ def policy_of(settings: config.Pool) -> PoolPolicy:
             is_single=settings.is_single,
         ),
     )
+
+
+class PoolFollower:
+    """Lets pools follow settings that changed: subscribe it. Nobody who has a place loses it."""
+
+    def __init__(
+        self,
+        *,
+        pools: Mapping[str, Pool],
+        admissions: Mapping[str, Admission],
+        metrics: Metrics,
+        memory_bytes: int,
+    ) -> None:
+        self._pools = pools
+        self._admissions = admissions
+        self._metrics = metrics
+        self._memory_bytes = memory_bytes
+
+    def __call__(self, old: config.Config, new: config.Config) -> None:
+        for name, settings in new.pools.items():
+            if settings == old.pools[name]:
+                continue
+            # The stock is made anew, which costs something: only when there is a reason.
+            if policy_of(settings) != policy_of(old.pools[name]):
+                self._pools[name].reconfigure(policy_of(settings))
+            caps = caps_of(settings, self._memory_bytes)
+            self._admissions[name].reconfigure(caps, settings.max_waiters)
+            self._metrics.pool_capacity.labels(name).set(caps.max_active)

@@ -114,6 +114,8 @@ class LiveSession:
         self.seen_at = row.heartbeat_at
         # When work on its tabs last went on or ended; that may be after the owner's death.
         self.worked_at = 0
+        # Tasks that wait or run for it.
+        self.tasks = 0
         # Open sockets, by their own id, and when the last one closed.
         self.connections: dict[str, Connection] = {}
         self.last_connection_closed_at: int | None = None
@@ -126,7 +128,7 @@ class LiveSession:
 
     @property
     def has_work(self) -> bool:
-        return any(tab.has_work for tab in self.tabs.values())
+        return self.tasks > 0 or any(tab.has_work for tab in self.tabs.values())
 
     @property
     def is_in_handoff(self) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 from .. import wire
 from ..browsers.pool import Pool
 from ..browsers.port import BrowserGone, CdpFailure
-from ..config import Config
 from ..core import lease
 from ..core.caps import cap_counters, capacity_refusal
 from ..core.lifecycle import LeaseState
@@ -30,6 +29,7 @@ from .patience import patiently, to_the_end
 from .pooling import Pooling
 from .recovery import Recovery
 from .registry import Connection, LiveSession, Registry
+from .settings import Settings
 from .tab_locks import TabLocks
 from .views import rfc3339, session_view
 
@@ -45,7 +45,7 @@ class Sessions:
     def __init__(
         self,
         *,
-        config: Config,
+        settings: Settings,
         store: Store,
         pools: Mapping[str, Pool],
         admissions: Mapping[str, Admission],
@@ -65,7 +65,7 @@ class Sessions:
         refuse_when_draining: Callable[[], None],
         spawn: Spawn,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._store = store
         self._pools = pools
         self._admissions = admissions
@@ -99,7 +99,7 @@ class Sessions:
         pool = self._pool(request.pool)
         self._opening.check(pool, request)
         began = self._clock()
-        wait_ms = self._config.pools[pool.name].wait_ms if request.wait_ms is None else request.wait_ms
+        wait_ms = self._settings.current.pools[pool.name].wait_ms if request.wait_ms is None else request.wait_ms
         while True:
             self._refuse_when_draining()
             try:
@@ -169,7 +169,7 @@ class Sessions:
         """Give the session back. With a stale fence nothing happens and the caller learns that it is not theirs."""
         live = await self._access.owned(caller, session_id)
         lease.check_fence(live.row, fence)
-        is_shared = self._config.pools[live.row.pool].isolation == "shared"
+        is_shared = self._settings.current.pools[live.row.pool].isolation == "shared"
         wanted = disposition or ("pool" if is_shared else "close")
         # Whatever the fence is when its turn comes, it must be the one that the caller had or named.
         held = live.row.fence if fence is None else fence

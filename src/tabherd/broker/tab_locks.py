@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable
 
 from .. import wire
-from ..config import Config
 from ..core import lease
 from ..core.gate import TabLock, Ticket
 from ..errors import LockNotFound, NotOwner
@@ -20,6 +19,7 @@ from .caller import Caller
 from .events import EventBus
 from .ids import Ids
 from .registry import LiveSession, LiveTab, Registry
+from .settings import Settings
 from .turns import Turns, lock_fields
 from .views import rfc3339
 
@@ -30,7 +30,7 @@ class TabLocks:
     def __init__(
         self,
         *,
-        config: Config,
+        settings: Settings,
         registry: Registry,
         access: Access,
         turns: Turns,
@@ -40,7 +40,7 @@ class TabLocks:
         clock: Callable[[], int],
         refuse_when_draining: Callable[[], None],
     ) -> None:
-        self._config = config.gate
+        self._settings = settings
         self._registry = registry
         self._access = access
         self._turns = turns
@@ -61,7 +61,7 @@ class TabLocks:
         caller.require("browse")
         tab = self._access.usable_tab(caller, tab_id, request.session_id, request.fence)
         now = self._clock()
-        asked_ms = request.lock_lease_ms or self._config.lock_lease_ms
+        asked_ms = request.lock_lease_ms or self._settings.current.gate.lock_lease_ms
         lease_ms = lease.lock_lease_ms(tab.session.row, asked_ms, now)
         if request.ticket is not None:
             return self._renew(caller, tab, request.ticket, lease_ms)
@@ -71,7 +71,9 @@ class TabLocks:
             agent_id=caller.agent_id,
             label="tab_lock",
             entered_at=now,
-            deadline_at=lease.command_deadline_at(tab.session.row, request.timeout_ms or self._config.timeout_ms, now),
+            deadline_at=lease.command_deadline_at(
+                tab.session.row, request.timeout_ms or self._settings.current.gate.timeout_ms, now
+            ),
         )
         self._turns.enter(tab, ticket, may_wait=request.wait_policy == "wait_with_timeout", lock_lease_ms=lease_ms)
         try:

@@ -17,7 +17,6 @@ import structlog
 
 from .. import wire
 from ..browsers.port import BrowserGone, BrowserPort, CdpFailure, Page, PageEnd, TabGone, TabPort
-from ..config import Config
 from ..core.caps import Caps, capacity_refusal, tab_counter
 from ..core.lifecycle import TAB, TabEvent, TabState, advance
 from ..core.model import Session, Tab, changed
@@ -43,6 +42,7 @@ from .leases import Leases, viewport_of
 from .patience import patiently, to_the_end
 from .recovery import Recovery
 from .registry import LiveSession, LiveTab, Registry
+from .settings import Settings
 from .views import tab_brief, tab_view
 
 log = structlog.get_logger("tabs")
@@ -61,7 +61,7 @@ class Tabs:
     def __init__(
         self,
         *,
-        config: Config,
+        settings: Settings,
         node_id: str,
         store: Store,
         admissions: Mapping[str, Admission],
@@ -76,7 +76,7 @@ class Tabs:
         clock: Callable[[], int],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._node_id = node_id
         self._store = store
         self._admissions = admissions
@@ -410,7 +410,7 @@ class Tabs:
 
     async def _find_borrowed(self, live: LiveSession, browser: BrowserPort, wanted: str) -> Page:
         """The one page of the browser's user that this names."""
-        if self._config.pools[live.row.pool].isolation != "shared":
+        if self._settings.current.pools[live.row.pool].isolation != "shared":
             raise InvalidRequest("borrow: only pools that share a profile have tabs to borrow.", field="borrow")
         free = [
             page

@@ -196,6 +196,7 @@ class Pool:
         """Follow other settings from now on. Seats made under the old ones are not handed out any more."""
         self._pool_policy = policy
         for slot in self.slots:
+            slot.follow(policy.slot.breaker)
             self._outdated += [(slot, seat) for seat in slot.stock]
             slot.stock.clear()
         while len(self._staying()) < policy.browsers_min:
@@ -230,7 +231,9 @@ class Pool:
         if slot.is_draining and not (slot.is_leaving or self.policy.is_single or self._is_stopping):
             # Its replacement starts now, not when the last session has left the old one.
             slot.is_leaving = True
-            self._add_slot()
+            # Unless there are more than there may be now.
+            if len(self._staying()) < self._pool_policy.browsers_max:
+                self._add_slot()
         self._nudge.set()
         self._listener.on_capacity()
 

@@ -133,7 +133,8 @@ class Slot:
 
     @property
     def free_seats(self) -> int:
-        return self._owner.policy.sessions_per_browser - len(self.sessions) if self.is_ready else 0
+        # A browser may carry more than it would be given today: the limit was lowered under it.
+        return max(0, self._owner.policy.sessions_per_browser - len(self.sessions)) if self.is_ready else 0
 
     def seat(self, session_id: str) -> None:
         """Count a session against this browser; it is given its context with `take`."""
@@ -151,6 +152,11 @@ class Slot:
     def doubt(self) -> None:
         """A call found the browser gone: nobody is sent here until the watch has seen it dead or had an answer."""
         self.is_suspect = True
+
+    def follow(self, policy: BreakerPolicy) -> None:
+        """Count crashes by other rules from now on; those that were counted stay counted."""
+        self.breaker = msgspec.structs.replace(self.breaker, policy=policy)
+        self._nudge.set()
 
     def sorted_out(self) -> None:
         """What nobody claimed in the adopted browser is gone: new sessions may come."""
@@ -276,9 +282,10 @@ class Slot:
 
     async def _watch(self, browser: BrowserPort, gone: asyncio.Future[str]) -> str | None:
         """Returns when the browser is dead, is empty and wanted gone, or has to be killed (then with the reason)."""
-        policy = self._owner.policy
         misses, worked_ms = 0, 0
         while True:
+            # Asked each time: it may have changed.
+            policy = self._owner.policy
             # After a miss it is asked again at once: two misses are two seconds, not three.
             await self._pause(gone, 0 if self.is_suspect else policy.probe_every_ms / 1000)
             if gone.done():

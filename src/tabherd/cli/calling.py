@@ -1,4 +1,4 @@
-"""What callers can type: sessions, commands on tabs, events, tokens; names and options, nothing of what they do."""
+"""What callers can type: sessions, commands, tasks, events, tokens; names and options, nothing of what they do."""
 
 # No annotations as text in this file: typer would evaluate each of them twice before it can print its help.
 
@@ -12,6 +12,7 @@ from .output import Json, speaking
 
 calling = typer.Typer()
 session_app = typer.Typer(help="Lease sessions, see them, give them back.", no_args_is_help=True)
+task_app = typer.Typer(help="Have things done in their turn, and see what became of them.", no_args_is_help=True)
 token_app = typer.Typer(help="Credentials for agents.", no_args_is_help=True)
 
 
@@ -149,6 +150,123 @@ def act(
         raise typer.BadParameter(str(error)) from None
     with speaking(as_json) as voice:
         calls.act(voice, tab_id, kind, fields, out)
+
+
+@task_app.command("submit")
+def task_submit(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KIND]", help="navigate, evaluate, text, screenshot, ...", autocompletion=completion.kinds
+        ),
+    ] = None,
+    params: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Parameters; KEY:=JSON for lists and objects.")
+    ] = None,
+    steps: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Instead of KIND: a JSON list of actions for one turn.")
+    ] = None,
+    tab: Annotated[str | None, typer.Option(help="Tab to run on.", autocompletion=completion.tabs)] = None,
+    session: Annotated[
+        str | None, typer.Option(help="Session on whose first tab it runs.", autocompletion=completion.sessions)
+    ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(help="Pool to lease from, without tab and session.", autocompletion=completion.pools),
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="Whose task; an agent's token is always its own.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Lower goes first, among one agent's.")] = None,
+    deadline_ms: Annotated[int | None, typer.Option(min=1, help="When it must be over, from now.")] = None,
+    idempotent: Annotated[
+        bool, typer.Option("--idempotent", help="Do it again when a crash leaves unknown whether it was done.")
+    ] = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="The same key and task: the first one instead.")
+    ] = None,
+    callback_url: Annotated[str | None, typer.Option(metavar="URL", help="Is called when it is over.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end and print its result.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only its id.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Submit a task: it is on disk when this returns, and is run in its turn."""
+    from . import calls, tasks
+
+    if (kind is None) == (steps is None):
+        raise typer.BadParameter("give a KIND, or --steps.", param_hint="KIND")
+    try:
+        fields = calls.parse_params(kind or "", params or [])
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    with speaking(as_json) as voice:
+        options: dict[str, Any] = {
+            "steps": None if steps is None else tasks.read_steps(steps),
+            "tab": tab,
+            "session": session,
+            "pool": pool,
+            "agent": agent,
+            "priority": priority,
+            "deadline_ms": deadline_ms,
+            "idempotent": idempotent or None,
+            "idempotency_key": idempotency_key,
+            "callback_url": callback_url,
+        }
+        if wait:
+            tasks.run(voice, kind, fields, options)
+        else:
+            tasks.submit(voice, kind, fields, options, quiet=quiet)
+
+
+@task_app.command("ls")
+def task_ls(
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
+    state: Annotated[
+        str | None, typer.Option(help="Only those in this state.", autocompletion=completion.task_states)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the tasks you may see that wait, run, or were over a short while ago."""
+    from . import tasks
+
+    with speaking(as_json) as voice:
+        tasks.ls(voice, agent=agent, state=state)
+
+
+@task_app.command("show")
+def task_show(
+    task_id: Annotated[str, typer.Argument(metavar="TASK", autocompletion=completion.tasks)], as_json: Json = False
+) -> None:
+    """Print everything about one task."""
+    from . import tasks
+
+    with speaking(as_json) as voice:
+        tasks.show(voice, task_id)
+
+
+@task_app.command("cancel")
+def task_cancel(
+    task_id: Annotated[str, typer.Argument(metavar="TASK", autocompletion=completion.tasks)], as_json: Json = False
+) -> None:
+    """End a task that waits or runs."""
+    from . import tasks
+
+    with speaking(as_json) as voice:
+        tasks.cancel(voice, task_id)
+
+
+@task_app.command("wait")
+def task_wait(
+    task_id: Annotated[str, typer.Argument(metavar="TASK", autocompletion=completion.tasks)],
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up then; the task goes on.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a screenshot to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Wait until a task is over and print its result; exit code 1 if it failed or was cancelled."""
+    from . import tasks
+
+    with speaking(as_json) as voice:
+        tasks.wait(voice, task_id, timeout_s, out)
 
 
 @calling.command(short_help="Print what has happened lately.")

@@ -52,16 +52,12 @@ def act(voice: Voice, tab_id: str, kind: str, fields: dict[str, Any], out: Path 
     with Tabherd(patience_s=0) as herd:
         command = herd.act(tab_id, kind, **fields)
     if out is None:
-        text = _readable(command.result)
+        text = readable(command.result)
         # A program gets every character; a terminal none that it would obey.
         voice.answer(command, text if voice.width is None else printable(text))
         return
-    image = _image(command.result)
-    try:
-        out.write_bytes(image)
-    except OSError as error:
-        raise InvalidRequest(f"{out} cannot be written: {error.strerror}.", field="out") from None
-    voice.answer({"commandId": command.command_id, "file": str(out)}, f"Wrote {len(image)} bytes to {out}.")
+    size = write_result(out, command.result)
+    voice.answer({"commandId": command.command_id, "file": str(out)}, f"Wrote {size} bytes to {out}.")
 
 
 def drain(voice: Voice, *, resume: bool) -> None:
@@ -77,7 +73,8 @@ def new_token(voice: Voice, agent: str, scopes: list[str] | None) -> None:
     voice.answer(made, made.token)
 
 
-def _readable(result: Any) -> str:
+def readable(result: Any) -> str:
+    """A result as it is printed for people."""
     match result:
         case None:
             return ""
@@ -87,8 +84,18 @@ def _readable(result: Any) -> str:
             return msgspec.json.format(msgspec.json.encode(result)).decode()
 
 
+def write_result(out: Path, result: Any) -> int:
+    """Write a result that is a file; how many bytes it has."""
+    image = _image(result)
+    try:
+        out.write_bytes(image)
+    except OSError as error:
+        raise InvalidRequest(f"{out} cannot be written: {error.strerror}.", field="out") from None
+    return len(image)
+
+
 def _image(result: Any) -> bytes:
     try:
         return base64.b64decode(result, validate=True)
     except (TypeError, binascii.Error, ValueError):
-        raise InvalidRequest("This command's result is not a file.", field="out") from None
+        raise InvalidRequest("The result is not a file.", field="out") from None

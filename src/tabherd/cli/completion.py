@@ -32,6 +32,8 @@ def one_of(*values: str) -> Callable[[str], list[Proposal]]:
 
 session_states = one_of("reserved", "active", "recovering", "pooled", "closing", "closed", "lost")
 
+task_states = one_of("queued", "assigned", "running", "done", "failed", "cancelled", "rejected")
+
 
 def kinds(incomplete: str) -> list[Proposal]:
     """Proposes the kinds of actions."""
@@ -56,6 +58,15 @@ def tabs(incomplete: str) -> list[Proposal]:
     page = _ask("/tabs", TabList)
     found = [] if page is None else page.tabs
     return _starting(incomplete, [(tab.tab_id, f"{tab.agent_id} {tab.url}") for tab in found])
+
+
+def tasks(incomplete: str) -> list[Proposal]:
+    """Proposes the tasks that wait, run, or were over a short while ago."""
+    from ..wire import TaskPage
+
+    page = _ask("/tasks?limit=200", TaskPage)
+    found = [] if page is None else page.tasks
+    return _starting(incomplete, [(task.task_id, f"{task.agent_id} {task.action} {task.state}") for task in found])
 
 
 def pools(incomplete: str) -> list[Proposal]:

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from .. import config
+from .. import config, config_layers
 from ..client.discovery import TOKEN_FILE
 from ..errors import TabherdError
 from .output import Voice, is_colourful
@@ -58,7 +58,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 def examine(config_path: Path | None, state: Path) -> Iterator[Finding]:
     """Every check, in the order in which a person would mend them; each is made when it is asked for."""
     try:
-        settings = config.load(config_path)
+        settings = config_layers.load(config_path)
     except TabherdError as error:
         yield Finding(check="configuration", verdict=Verdict.FAIL, finding=error.message, fix=error.action)
         # The rest is still worth knowing, under the settings a server would have without the broken ones.

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from . import completion
-from .calling import calling, session_app, token_app
+from .calling import calling, session_app, task_app, token_app
 from .output import REFUSED, Json, speaking
 from .usage import Commands
 
@@ -81,7 +81,8 @@ def up(
     with speaking(as_json) as voice:
         flags = serve.Flags(host=host, port=port, store=store, pool_size=pool_size, no_auth=no_auth)
         # Read here even when a child will read it again: a wrong key is answered at once, in one sentence.
-        settings = serve.load_config(config, flags)
+        layers = serve.layers_of(config, flags)
+        settings = layers.read()
         state = state_dir()
         if ready_fd is None:
             serve.require_browsers(settings)
@@ -90,7 +91,9 @@ def up(
                 record = serve.start_detached(_up_arguments(flags, config), state)
             voice.answer(record, serve.welcome(record, state))
             return
-        code = serve.run(settings, state, lambda record: voice.answer(record, serve.welcome(record, state)), ready_fd)
+        code = serve.run(
+            settings, layers, state, lambda record: voice.answer(record, serve.welcome(record, state)), ready_fd
+        )
     raise typer.Exit(code)
 
 
@@ -109,7 +112,8 @@ def _up_arguments(flags: Any, config: Path | None) -> list[str]:
 @app.command(short_help="Stop the server.")
 def down(config: ConfigPath = None, as_json: Json = False) -> None:
     """Stop the server: it finishes what runs (for at most [server] drain_s), ends its browsers and exits."""
-    from ..config import load, state_dir
+    from ..config import state_dir
+    from ..config_layers import load
     from . import serve
 
     with speaking(as_json) as voice:
@@ -239,4 +243,5 @@ def mcp(
 # Without a name of its own: its commands stand beside those above.
 app.add_typer(calling)
 app.add_typer(session_app, name="session")
+app.add_typer(task_app, name="task")
 app.add_typer(token_app, name="token")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
-from .. import config
+from .. import config, config_layers
 from ..client.discovery import ServerRecord, read_admin_token
 from ..errors import InvalidRequest, NodeUnreachable, StateConflict, TabherdError, from_wire
 from .process import find_server
@@ -43,7 +43,7 @@ class Flags(TypedDict, total=False):
     no_auth: bool
 
 
-def load_config(path: Path | None, flags: Flags) -> config.Config:
+def layers_of(path: Path | None, flags: Flags) -> config_layers.Layers:
     """File, environment, then the flags of `up`."""
     named: dict[str, Any] = {
         "server.host": flags.get("host"),
@@ -54,7 +54,7 @@ def load_config(path: Path | None, flags: Flags) -> config.Config:
         "pools.default.browsers_max": flags.get("pool_size"),
         "auth.enabled": False if flags.get("no_auth") else None,
     }
-    return config.load(path, flags={name: value for name, value in named.items() if value is not None})
+    return config_layers.layers_of(path, flags={name: value for name, value in named.items() if value is not None})
 
 
 def require_browsers(settings: config.Config) -> None:
@@ -65,7 +65,13 @@ def require_browsers(settings: config.Config) -> None:
         find_browser(pool.browser, pool.headless)
 
 
-def run(settings: config.Config, state: Path, ready: Callable[[ServerRecord], None], ready_fd: int | None) -> int:
+def run(
+    settings: config.Config,
+    layers: config_layers.Layers,
+    state: Path,
+    ready: Callable[[ServerRecord], None],
+    ready_fd: int | None,
+) -> int:
     """Serve until told to stop. With `ready_fd`, whoever started us hears there how the start went."""
     from ..edge.server import serve
 
@@ -77,7 +83,7 @@ def run(settings: config.Config, state: Path, ready: Callable[[ServerRecord], No
             _tell(ready_fd, {"record": record})
 
     try:
-        return serve(settings, state, ready=announce)
+        return serve(settings, state, layers=layers, ready=announce)
     except TabherdError as error:
         if ready_fd is not None:
             _tell(ready_fd, {"error": error.to_wire()})

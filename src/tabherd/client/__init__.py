@@ -6,11 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .aio import AsyncSession, AsyncTab, AsyncTabherd
+    from .aio import AsyncSession, AsyncTab, AsyncTabherd, AsyncTask
     from .events import ServerEvent
-    from .sync import Session, Tab, Tabherd
+    from .sync import Session, Tab, Tabherd, Task
 
-__all__ = ["AsyncSession", "AsyncTab", "AsyncTabherd", "ServerEvent", "Session", "Tab", "Tabherd"]
+__all__ = [
+    "AsyncSession",
+    "AsyncTab",
+    "AsyncTabherd",
+    "AsyncTask",
+    "ServerEvent",
+    "Session",
+    "Tab",
+    "Tabherd",
+    "Task",
+]
 
 
 def __getattr__(name: str) -> Any:

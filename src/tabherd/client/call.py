@@ -44,6 +44,8 @@ class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):
     limit_s: float = ANSWER_LIMIT_S
     # How long refusals are waited out; the client's patience when absent.
     patience_s: float | None = None
+    # That is all the time there is: a server that is away is not waited for any longer, either.
+    is_timed: bool = False
     # Twice is the same as once.
     may_repeat: bool = False
     # A command on a page: when its connection breaks, what became of it is unknown.

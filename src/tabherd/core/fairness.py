@@ -33,10 +33,11 @@ class WaitQueue:
     O(agents); the rest O(log waiters). Nothing here exceeds `max_waiters`.
     """
 
-    __slots__ = ("_arrivals", "_by_agent", "_by_id", "_max_waiters")
+    __slots__ = ("_arrivals", "_by_agent", "_by_id", "max_waiters")
 
     def __init__(self, max_waiters: int = 1_000) -> None:
-        self._max_waiters = max_waiters
+        # May change; who waits already is not sent away.
+        self.max_waiters = max_waiters
         self._arrivals = 0
         self._by_id: dict[str, Waiter] = {}
         # Each agent's waiters in order of arrival; agents without any are not listed.
@@ -48,12 +49,12 @@ class WaitQueue:
     def enter(self, waiter_id: str, agent_id: str, key: str, *, retry_after_ms: int | None = None) -> Waiter:
         """Queue up, or raise `QueueFull`, which then says when to come back."""
         assert waiter_id not in self._by_id, f"waiter {waiter_id} entered twice"
-        if len(self._by_id) >= self._max_waiters:
+        if len(self._by_id) >= self.max_waiters:
             raise QueueFull(
                 f"{len(self._by_id)} callers wait for a session already.",
                 retry_after_ms=retry_after_ms,
                 count=len(self._by_id),
-                cap=self._max_waiters,
+                cap=self.max_waiters,
             )
         self._arrivals += 1
         waiter = Waiter(id=waiter_id, agent_id=agent_id, key=key, arrival=self._arrivals)

@@ -119,6 +119,18 @@ class TaskEvent(StrEnum):
     CANCEL = "cancel"
 
 
+class DeliveryState(StrEnum):
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    FAILED = "failed"  # given up; the task is not affected
+
+
+class DeliveryEvent(StrEnum):
+    DELIVER = "deliver"  # the receiver has taken it
+    RETRY = "retry"
+    GIVE_UP = "give_up"  # after the last attempt
+
+
 State = TypeVar("State", bound=StrEnum)
 Event = TypeVar("Event", bound=StrEnum)
 Table = dict[State, dict[Event, State]]
@@ -251,6 +263,16 @@ TASK: Final[Table[TaskState, TaskEvent]] = {
     TaskState.FAILED: {},
     TaskState.CANCELLED: {},
     TaskState.REJECTED: {},
+}
+
+DELIVERY: Final[Table[DeliveryState, DeliveryEvent]] = {
+    DeliveryState.PENDING: {
+        DeliveryEvent.DELIVER: DeliveryState.DELIVERED,
+        DeliveryEvent.RETRY: DeliveryState.PENDING,
+        DeliveryEvent.GIVE_UP: DeliveryState.FAILED,
+    },
+    DeliveryState.DELIVERED: {},
+    DeliveryState.FAILED: {},
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NewType, TypeVar
 
 import msgspec
 
-from .lifecycle import BrowserState, CommandState, LeaseState, TabState
+from .lifecycle import BrowserState, CommandState, DeliveryState, LeaseState, TabState, TaskState
 
 NodeId = NewType("NodeId", str)
 BrowserId = NewType("BrowserId", str)
@@ -148,6 +148,73 @@ class Command(Row, frozen=True, kw_only=True):
     controller_id: str = ""
 
 
+class Task(Row, frozen=True, kw_only=True):
+    """Something that was submitted to be run in its turn. On disk it is queued until it is over."""
+
+    node_id: str
+    agent_id: str
+    state: TaskState
+    # The kind of its action, or steps.
+    action: str
+    # Where it runs; both empty: on a session that is leased from the pool for it.
+    tab_id: str = ""
+    session_id: str = ""
+    pool: str = "default"
+    # What is to be done, as it was submitted; JSON text.
+    request: str = "{}"
+    # Lower goes first, among the tasks of one agent.
+    priority: int = 0
+    created_at: int = 0
+    deadline_at: int = 0
+    started_at: int = 0
+    completed_at: int = 0
+    # How often it was sent to a page.
+    attempts: int = 0
+    # Doing it twice is the same as doing it once.
+    is_idempotent: bool = False
+    # What the credential was allowed that submitted it.
+    scopes: tuple[str, ...] = ()
+    # The row of the key that it was submitted under, which goes with it; empty: none.
+    key_id: str = ""
+    # JSON text; empty when there is none.
+    result: str = ""
+    # One sentence and a code of the catalogue; empty unless it failed or was rejected.
+    error: str = ""
+    code: str = ""
+    callback_url: str = ""
+
+
+class ArchivedTask(Task, frozen=True, kw_only=True):
+    """A task that has been over for a while, out of the way of those that are not."""
+
+
+class TaskKey(Row, frozen=True, kw_only=True):
+    """A key under which a task was submitted: the same one again is answered with that task."""
+
+    task_id: str
+    # SHA-256 of what was submitted, hex: something else under the same key is a mistake.
+    body_hash: str
+    created_at: int
+
+
+class Delivery(Row, frozen=True, kw_only=True):
+    """That somebody is to be told of the end of a task; its id is the task's."""
+
+    node_id: str
+    state: DeliveryState
+    url: str
+    # task.done, task.failed, task.cancelled or task.rejected.
+    event: str
+    # The task as it was when it ended; JSON text.
+    body: str
+    created_at: int
+    attempts: int = 0
+    # When it is tried next; 0 once it is over.
+    due_at: int = 0
+    # Why the last attempt failed.
+    error: str = ""
+
+
 class Idempotency(Row, frozen=True, kw_only=True):
     """A key under which a command was accepted: the same one again is answered, not run."""
 
@@ -203,6 +270,10 @@ TABLES: Final[dict[type[Row], Table]] = {
         Table("checkpoints", Checkpoint, ("node_id",)),
         Table("commands", Command, ("tab_id", "agent_id")),
         Table("idempotency", Idempotency),
+        Table("tasks", Task, ("state", "agent_id", "node_id")),
+        Table("archived_tasks", ArchivedTask, ("state", "agent_id")),
+        Table("task_keys", TaskKey),
+        Table("deliveries", Delivery, ("state",)),
         Table("audit", Audit, ("agent_id", "session_id", "tab_id")),
         Table("credentials", Credential, ("token_hash", "agent_id")),
     )

@@ -7,9 +7,10 @@ Invariants:
   is at most its share of the workers.
 - Every task is in exactly one place: waiting, in flight, or gone.
 
-A lane is what runs one task at a time (a tab), or as many as it likes (the pool, for tasks that bring no tab). Each
-free lane offers its best agent, and the best of these offers is taken; so a busy lane costs nothing, however many
-tasks wait in it. All steps cost O(log tasks), plus, when a task ends, one per lane in which its agent waits.
+A lane is what runs one task at a time (a tab), or as many as it likes (the pool, for tasks that bring no tab). Most
+lanes are one agent's own: the agent offers the best task of all its own free lanes. A lane that several agents wait for
+offers its best agent while it is free. The best of all offers is taken; so a busy lane costs nothing, however many
+tasks wait in it. All steps cost O(log tasks), plus, when a task ends, one per shared lane in which its agent waits.
 
 An agent that comes joins the round behind those who wait, but before whoever was served last: it waits for its turn,
 and nobody who waits is passed by ever new agents.
@@ -86,7 +87,7 @@ class _Stall:
 class _Agent:
     """What one agent has."""
 
-    __slots__ = ("id", "in_flight", "joined", "ranks", "served", "stalls")
+    __slots__ = ("free", "id", "in_flight", "joined", "offer", "ranks", "served", "shared", "stalls")
 
     def __init__(self, id: str, served: int, joined: int) -> None:
         self.id = id
@@ -97,8 +98,13 @@ class _Agent:
         self.joined = joined
         # The ranks of its waiting tasks, best first.
         self.ranks: list[Rank] = []
-        # Where it has tasks that wait, by lane.
+        # Where it has tasks that wait, by lane; and which of these others wait for, too.
         self.stalls: dict[str, _Stall] = {}
+        self.shared: set[str] = set()
+        # A heap of the best task of each of its own lanes that is free; looked at again when one comes up.
+        self.free: list[tuple[Rank, str]] = []
+        # The one among the queue's offers that counts, of its own lanes.
+        self.offer: Offer | None = None
 
     @property
     def turn(self) -> Turn:
@@ -108,7 +114,7 @@ class _Agent:
 class _Lane:
     """What waits for one tab, or for the pool."""
 
-    __slots__ = ("agents", "is_blocked", "is_running", "name", "offer", "offers", "waiting")
+    __slots__ = ("agents", "is_blocked", "is_running", "name", "offer", "offers", "owner", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -116,9 +122,10 @@ class _Lane:
         self.is_blocked = False
         # It runs a task, and takes one at a time.
         self.is_running = False
-        # Agents that have tasks here.
+        # Agents that have tasks here, and the only one, as long as it is.
         self.agents: set[str] = set()
-        # One of each agent counts, and comes up no later than its turn.
+        self.owner: str | None = None
+        # Of a shared lane: one of each agent counts, and comes up no later than its turn.
         self.offers: list[Offer] = []
         # The one among the queue's offers that counts.
         self.offer: Offer | None = None
@@ -142,7 +149,8 @@ class TaskQueue:
         self._in_flight: dict[str, Waiting] = {}
         self._agents: dict[str, _Agent] = {}
         self._lanes: dict[str, _Lane] = {}
-        # One of each free lane that has tasks counts, and comes up no later than its turn.
+        # One of each agent, for its own lanes (no name), and one of each shared lane that is free counts; each comes up
+        # no later than its turn.
         self._offers: list[tuple[Offer, str]] = []
         # How many tasks the agents have waiting.
         self._lengths = Lengths()
@@ -153,14 +161,13 @@ class TaskQueue:
 
     # --- What it is told --------------------------------------------------------------------------------------------
 
-    def admit(self, agent_id: str) -> None:
-        """Raise `QueueFull` unless one more task of that agent may wait."""
+    def admit(self, agent_id: str, arriving: int = 0, arriving_of_agent: int = 0) -> None:
+        """Raise `QueueFull` unless one more task of that agent may wait, besides those that were admitted just now."""
         agent = self._agents.get(agent_id)
-        own = 0 if agent is None else len(agent.ranks)
-        if len(self._waiting) >= self._limits.queue_max:
-            raise QueueFull(
-                f"{len(self._waiting)} tasks wait already.", count=len(self._waiting), cap=self._limits.queue_max
-            )
+        own = arriving_of_agent + (0 if agent is None else len(agent.ranks))
+        count = arriving + len(self._waiting)
+        if count >= self._limits.queue_max:
+            raise QueueFull(f"{count} tasks wait already.", count=count, cap=self._limits.queue_max)
         if own >= self._limits.queue_max_per_agent:
             cap = self._limits.queue_max_per_agent
             raise QueueFull(f"{own} tasks of this agent wait already.", count=own, cap=cap, agentId=agent_id)
@@ -185,7 +192,7 @@ class TaskQueue:
         stall = agent.stalls.get(task.lane)
         if stall is None:
             stall = agent.stalls[task.lane] = _Stall()
-            lane.agents.add(agent.id)
+            self._join(agent, lane)
         heappush(stall.ranks, (rank, task.id))
         lane.waiting += 1
         if stall.ranks[0][1] == task.id:
@@ -197,21 +204,21 @@ class TaskQueue:
             return None
         while self._offers:
             offer, name = self._offers[0]
-            lane = self._lanes.get(name)
-            if lane is None or lane.offer != offer:
+            side = self._side(offer, name)
+            if side is None or side.offer != offer:
                 heappop(self._offers)
                 continue
-            best = self._best(lane) if lane.is_free else None
+            best = self._best(side)
             if best != offer:
                 heappop(self._offers)
-                lane.offer = None
-                self._advertise(lane, best)
+                side.offer = None
+                self._advertise(side, best)
                 continue
             agent = self._agents[offer[2]]
             if agent.in_flight >= self._limit_of(agent):
                 # Everybody else has at least as many.
                 return None
-            return self._take(agent, lane)
+            return self._take(agent, self._lanes[name or agent.free[0][1]])
         return None
 
     def finish(self, task_id: str) -> None:
@@ -219,7 +226,8 @@ class TaskQueue:
         task = self._in_flight.pop(task_id)
         agent = self._agents[task.agent_id]
         self._set_turn(agent, agent.in_flight - 1, agent.served)
-        for name in agent.stalls:
+        self._advertise(agent, self._best_own(agent))
+        for name in agent.shared:
             self._offer(agent, self._lanes[name])
         self._forget(agent)
         if task.is_serial:
@@ -276,6 +284,11 @@ class TaskQueue:
     @property
     def in_flight(self) -> int:
         return len(self._in_flight)
+
+    @property
+    def flying(self) -> list[str]:
+        """The ids of those in flight."""
+        return list(self._in_flight)
 
     def lane_of(self, task_id: str) -> str | None:
         """Where a task runs, that waits or is in flight."""
@@ -338,8 +351,27 @@ class TaskQueue:
         head = self._head(agent, lane)
         return None if head is None else (agent.turn, head[0], agent.id)
 
+    def _join(self, agent: _Agent, lane: _Lane) -> None:
+        """The agent has tasks in that lane from now on."""
+        if not lane.agents:
+            lane.owner = agent.id
+        elif lane.owner is not None:
+            first, lane.owner = self._agents[lane.owner], None
+            first.shared.add(lane.name)
+            self._offer(first, lane)
+        if lane.owner is None:
+            agent.shared.add(lane.name)
+        lane.agents.add(agent.id)
+
+    def _side(self, offer: Offer, name: str) -> _Agent | _Lane | None:
+        """Whose offer it is."""
+        return self._lanes.get(name) if name else self._agents.get(offer[2])
+
     def _offer(self, agent: _Agent, lane: _Lane) -> None:
         """Have what the agent offers there come up no later than it should."""
+        if lane.owner is not None:
+            self._offer_own(agent, lane)
+            return
         offer, stall = self._offer_of(agent, lane), agent.stalls[lane.name]
         if offer is None or (stall.offer is not None and stall.offer <= offer):
             return
@@ -351,15 +383,25 @@ class TaskQueue:
         if lane.is_free:
             self._advertise(lane, offer)
 
-    def _advertise(self, lane: _Lane, offer: Offer | None) -> None:
-        """Have what a free lane offers come up no later than it should."""
-        if offer is None or (lane.offer is not None and lane.offer <= offer):
+    def _offer_own(self, agent: _Agent, lane: _Lane) -> None:
+        head = self._head(agent, lane)
+        if head is None or not lane.is_free:
             return
-        lane.offer = offer
-        heappush(self._offers, (offer, lane.name))
-        if len(self._offers) > 2 * len(self._lanes) + SLACK:
-            known = ((each, self._lanes.get(name), name) for each, name in self._offers)
-            self._offers = [(each, name) for each, found, name in known if found is not None and found.offer == each]
+        heappush(agent.free, (head[0], lane.name))
+        if len(agent.free) > 2 * len(agent.stalls) + SLACK:
+            # Each once, and only those that may still come up.
+            agent.free = sorted({(rank, name) for rank, name in agent.free if name in agent.stalls})
+        self._advertise(agent, self._best_own(agent))
+
+    def _advertise(self, side: _Agent | _Lane, offer: Offer | None) -> None:
+        """Have what an agent or a free lane offers come up no later than it should."""
+        if offer is None or (side.offer is not None and side.offer <= offer):
+            return
+        side.offer = offer
+        heappush(self._offers, (offer, side.name if isinstance(side, _Lane) else ""))
+        if len(self._offers) > 2 * (len(self._lanes) + len(self._agents)) + SLACK:
+            known = ((each, name, self._side(each, name)) for each, name in self._offers)
+            self._offers = [(each, name) for each, name, found in known if found is not None and found.offer == each]
             heapify(self._offers)
 
     def _stands(self, offer: Offer, lane: _Lane) -> bool:
@@ -368,8 +410,27 @@ class TaskQueue:
         stall = None if agent is None else agent.stalls.get(lane.name)
         return stall is not None and stall.offer == offer
 
-    def _best(self, lane: _Lane) -> Offer | None:
-        """The best offer of the lane that holds."""
+    def _best(self, side: _Agent | _Lane) -> Offer | None:
+        """The best offer of the agent's own lanes, or of the lane, that holds."""
+        if isinstance(side, _Agent):
+            return self._best_own(side)
+        return self._best_shared(side) if side.is_free else None
+
+    def _best_own(self, agent: _Agent) -> Offer | None:
+        while agent.free:
+            rank, name = agent.free[0]
+            lane = self._lanes.get(name)
+            is_own = lane is not None and lane.owner == agent.id and lane.is_free
+            head = self._head(agent, lane) if lane is not None and is_own else None
+            if head is not None and head[0] == rank:
+                return (agent.turn, rank, agent.id)
+            heappop(agent.free)
+            if head is not None and head[0] > rank:
+                # The one that was best has left.
+                heappush(agent.free, (head[0], name))
+        return None
+
+    def _best_shared(self, lane: _Lane) -> Offer | None:
         while lane.offers:
             offer = lane.offers[0]
             if not self._stands(offer, lane):
@@ -405,8 +466,10 @@ class TaskQueue:
 
     def _freed(self, lane: _Lane) -> None:
         """The lane may be free again: what it has to offer is offered."""
-        if lane.is_free:
-            self._advertise(lane, self._best(lane))
+        if lane.owner is not None:
+            self._offer_own(self._agents[lane.owner], lane)
+        elif lane.is_free:
+            self._advertise(lane, self._best_shared(lane))
         if not lane.is_needed:
             del self._lanes[lane.name]
 
@@ -420,7 +483,10 @@ class TaskQueue:
         lane.waiting -= 1
         if self._head(agent, lane) is None:
             del agent.stalls[lane.name]
+            agent.shared.discard(lane.name)
             lane.agents.discard(agent.id)
+            if not lane.agents:
+                lane.owner = None
             if not lane.is_needed:
                 del self._lanes[lane.name]
         self._forget(agent)

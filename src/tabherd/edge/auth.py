@@ -62,9 +62,14 @@ class Guard:
         # ChromeDriver leaves the port out. No browser does, so no page of another port gets in by that.
         self._hosts = spelt | {b"127.0.0.1", b"[::1]"}
         # Configured names: bare ones fit any port, since a proxy or a port mapping may stand before us.
-        self._allowed = frozenset(_bracketed(name).lower().encode() for name in config.server.allowed_hosts)
+        self._allowed = _allowed(config)
         # The scopes as the verbs want them; there are only so many combinations.
         self._scopes: dict[tuple[str, ...], frozenset[str]] = {}
+
+    def reconfigure(self, config: Config) -> None:
+        """Go by other rates and names from now on."""
+        self._buckets.reconfigure(config.auth.rate_per_s, config.auth.rate_burst)
+        self._allowed = _allowed(config)
 
     def check_address(self, head: Head, local: Address | None) -> None:
         """Raise `Forbidden` unless Host, and Origin where there is one, are ours."""
@@ -177,6 +182,10 @@ def _token_of(authorization: bytes | None, query_token: str | None) -> str:
     if scheme.lower() != b"bearer":
         raise Unauthenticated("The Authorization header is not of the form 'Bearer TOKEN'.")
     return token.strip().decode("latin-1")
+
+
+def _allowed(config: Config) -> frozenset[bytes]:
+    return frozenset(_bracketed(name).lower().encode() for name in config.server.allowed_hosts)
 
 
 def _bracketed(host: str) -> str:

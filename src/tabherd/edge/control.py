@@ -52,13 +52,7 @@ class ControlChannel:
         self.guard = guard
         # Milliseconds since 1970.
         self.clock = clock
-        self.limits = wire.ControlLimits(
-            message_max_bytes=config.server.body_max_bytes,
-            in_flight_max=config.gate.tickets_per_controller,
-            rate_per_s=config.auth.rate_per_s,
-            replay_window_ms=wire.REPLAY_WINDOW_MS,
-            malformed_max=MALFORMED_MAX,
-        )
+        self.limits = _limits(config)
         # Controllers that are connected.
         self._controllers: dict[str, Conversation] = {}
         # By credential.
@@ -66,6 +60,10 @@ class ControlChannel:
         self._numbers = itertools.count(1)
         # Work that goes on after its connection ended; bounded by the connections there were.
         self._background: set[asyncio.Task[None]] = set()
+
+    def reconfigure(self, config: Config) -> None:
+        """Hold connections to other limits; the size of messages is that of when a connection was made."""
+        self.limits = _limits(config)
 
     async def admit(self, upgrade: Upgrade) -> Conversation:
         """The door: whoever has a valid credential may speak; what it may do, each verb decides."""
@@ -109,3 +107,13 @@ class ControlChannel:
             self._windows = {known: window for known, window in self._windows.items() if not window.is_empty(now)}
             self._windows[credential_id] = ReplayWindow()
         return self._windows[credential_id]
+
+
+def _limits(config: Config) -> wire.ControlLimits:
+    return wire.ControlLimits(
+        message_max_bytes=config.server.body_max_bytes,
+        in_flight_max=config.gate.tickets_per_controller,
+        rate_per_s=config.auth.rate_per_s,
+        replay_window_ms=wire.REPLAY_WINDOW_MS,
+        malformed_max=MALFORMED_MAX,
+    )

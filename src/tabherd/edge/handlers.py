@@ -244,6 +244,15 @@ async def resume_node(service: Service, call: Call) -> wire.NodeDrain:
     return service.broker.operations.resume(call.caller)
 
 
+async def show_config(service: Service, call: Call) -> wire.ConfigView:
+    return service.reload.view()
+
+
+async def change_config(service: Service, call: Call) -> wire.ConfigChanges:
+    changes = await service.reload.patch(call.body)
+    return wire.ConfigChanges(changed=list(changes.changed), needs_restart=list(changes.needs_restart))
+
+
 async def show_audit(service: Service, call: Call) -> wire.AuditPage:
     query: AuditQuery = call.query
     return await service.broker.auditor.list(

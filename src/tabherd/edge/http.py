@@ -21,6 +21,8 @@ import httpx
 from starlette.types import Receive, Scope, Send
 
 from .. import logs
+from ..broker.settings import Settings
+from ..config_layers import Layers
 from ..errors import TabherdError
 from . import control, openapi
 from .auth import ANONYMOUS, Guard
@@ -30,6 +32,7 @@ from .cdp.tickets import KEY_BYTES, Tickets
 from .control import ControlChannel
 from .head import Head
 from .mcp import McpSessions
+from .reload import Reload
 from .reply import Reply, bug, refusal, success, traced
 from .route import Call, Endpoint, Passed, Route, RouteTable, Service, Stream
 from .routes import ROUTES
@@ -54,6 +57,7 @@ def create_app(
     version: str,
     port: int,
     ticket_key: bytes | None = None,
+    reload: Reload | None = None,
     routes: Sequence[Route] = ROUTES,
     clock: Callable[[], float] = time.monotonic,
 ) -> App:
@@ -67,6 +71,8 @@ def create_app(
         cdp=cdp,
         mcp=mcp,
         broker=broker,
+        # One that was given its settings by hand has no file to follow.
+        reload=reload or Reload(Settings(config), Layers(), events),
         events=events,
         metrics=metrics,
         openapi=openapi.render(routes, version),
@@ -76,6 +82,12 @@ def create_app(
     channel = ControlChannel(service=service, guard=guard, config=config)
     doors = Doors(guard, metrics, {control.PATH: channel.admit, **cdp.doors})
     app = App(service, guard, doors, config.server.body_max_bytes, routes)
+
+    def follow(_: Config, new: Config) -> None:
+        for part in (guard, cdp, mcp, channel, app):
+            part.reconfigure(new)
+
+    service.reload.settings.subscribe(follow)
     return app
 
 
@@ -93,6 +105,10 @@ class App:
         self._table = RouteTable(routes)
         # Whether each request is logged; asked once, because asking costs as much as routing does.
         self._is_verbose = log.is_enabled_for(logging.DEBUG)
+
+    def reconfigure(self, config: Config) -> None:
+        """Take bodies as large as these settings allow."""
+        self._body_max_bytes = config.server.body_max_bytes
 
     async def close(self) -> None:
         """End what would otherwise outlast the last request. Idempotent."""

@@ -37,7 +37,7 @@ from .route import Call, Passed, Service
 if TYPE_CHECKING:
     from mcp.server.streamable_http import StreamableHTTPServerTransport
 
-    from ..config import Server
+    from ..config import Config, Server
     from ..mcp.server import McpServer
 
 log = logs.get_logger("mcp")
@@ -141,6 +141,10 @@ class McpSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def reconfigure(self, config: Config) -> None:
+        """Go by other limits from now on; no session is ended for them."""
+        self._settings = config.server
 
     async def answer(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or raise the refusal."""

@@ -18,6 +18,11 @@ class TokenBuckets:
         # By key: tokens left, and when they were counted, in seconds.
         self._buckets: dict[str, tuple[float, float]] = {}
 
+    def reconfigure(self, rate_per_s: int, burst: int) -> None:
+        """Fill at another rate from now on; no bucket holds more than the new burst."""
+        self._rate_per_s = rate_per_s
+        self._burst = burst
+
     def take(self, key: str, now_s: float) -> int:
         """Take a token: 0 when there was one, else the milliseconds until there is."""
         tokens, counted_at = self._buckets.get(key, (float(self._burst), now_s))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..metrics import Metrics
     from .cdp.endpoint import CdpEndpoint
     from .mcp import McpSessions
+    from .reload import Reload
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE", "PUT", "PATCH"]
 # A scope of a credential; `any`: whichever valid credential; None: no credential at all.
@@ -43,6 +44,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     broker: Broker
     cdp: CdpEndpoint
     mcp: McpSessions
+    reload: Reload
     events: EventBus
     metrics: Metrics
     # The OpenAPI document of the route table, encoded.

@@ -12,6 +12,7 @@ from .. import metrics, wire
 from . import files as f
 from . import handlers as h
 from . import mcp as m
+from . import task_handlers as t
 from .cdp import discovery as d
 from .cdp import wish as w
 from .route import BYTES, EVENT_STREAM, Route
@@ -33,6 +34,18 @@ _ON_PAGE = (
     e.PolicyDenied,
 )
 _ON_BROWSER = (e.TabDead, e.BrowserCrashed, e.OutcomeUnknown, e.Draining, e.StoreUnavailable, e.StateConflict)
+_SUBMITTING = (
+    e.QueueFull,
+    e.UnknownAction,
+    e.TabNotFound,
+    e.SessionNotFound,
+    e.LeaseLost,
+    e.NotOwner,
+    e.PolicyDenied,
+    e.IdempotencyConflict,
+    e.Draining,
+    e.StoreUnavailable,
+)
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -390,6 +403,66 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         method="POST",
+        path="/tasks",
+        summary="Submit a task: an action, or steps, that is run in its turn. It is on disk when this answers.",
+        handler=t.submit_task,
+        scope="tasks",
+        body=wire.SubmitTask,
+        answer=wire.SubmittedTask,
+        status=202,
+        errors=_SUBMITTING,
+    ),
+    Route(
+        method="POST",
+        path="/tasks/batch",
+        summary="Submit up to 50 tasks; each is admitted or refused by itself.",
+        handler=t.submit_batch,
+        scope="tasks",
+        body=wire.SubmitBatch,
+        answer=wire.SubmittedBatch,
+        status=202,
+        errors=(e.BatchTooLarge, e.StoreUnavailable),
+    ),
+    Route(
+        method="GET",
+        path="/tasks",
+        summary="The tasks you may see that wait, run, or were over a short while ago, oldest first.",
+        handler=t.list_tasks,
+        scope="tasks",
+        query=t.TasksQuery,
+        answer=wire.TaskPage,
+        errors=(e.StoreUnavailable,),
+    ),
+    Route(
+        method="GET",
+        path="/tasks/{taskId}",
+        summary="One task; with waitMs, as soon as it is over.",
+        handler=t.get_task,
+        scope="tasks",
+        query=t.TaskQuery,
+        answer=wire.TaskView,
+        errors=(e.TaskNotFound, e.StoreUnavailable),
+        waits=True,
+    ),
+    Route(
+        method="POST",
+        path="/tasks/{taskId}/cancel",
+        summary="End a task that waits or runs.",
+        handler=t.cancel_task,
+        scope="tasks",
+        answer=wire.TaskView,
+        errors=(e.TaskNotFound, e.StateConflict, e.StoreUnavailable),
+    ),
+    Route(
+        method="GET",
+        path="/scheduler/stats",
+        summary="What waits and runs, what became of tasks since the server started, and the settings.",
+        handler=t.show_scheduler,
+        scope="tasks",
+        answer=wire.SchedulerStats,
+    ),
+    Route(
+        method="POST",
         path="/commands/{commandId}/cancel",
         summary="End a command that waits or runs; only for who sent it. Answers with its outcome.",
         handler=h.cancel_command,
@@ -468,6 +541,24 @@ ROUTES: tuple[Route, ...] = (
         scope="admin",
         answer=wire.NodeDrain,
         errors=(e.Draining,),
+    ),
+    Route(
+        method="GET",
+        path="/config",
+        summary="The settings in force, where each comes from, and what waits for a restart. Secrets are masked.",
+        handler=h.show_config,
+        scope="admin",
+        answer=wire.ConfigView,
+    ),
+    Route(
+        method="PATCH",
+        path="/config",
+        summary="Change settings: the change is merged into the configuration file and put in force, or refused whole.",
+        handler=h.change_config,
+        scope="admin",
+        body=wire.ConfigPatch,
+        answer=wire.ConfigChanges,
+        errors=(e.StateConflict,),
     ),
     Route(
         method="POST",

@@ -32,14 +32,16 @@ from ..broker.events import EventBus
 from ..broker.marks import FileMarks
 from ..browsers.chromium import ChromiumLauncher
 from ..config import Config
+from ..config_layers import Layers
 from ..core.model import Node
 from ..egress.supervise import Egress, running
 from ..errors import InvalidRequest, StateConflict
 from ..metrics import Metrics
 from ..store.base import Put, Store
 from ..store.open import open_store
-from .cdp.tickets import ensure_key
+from .cdp.tickets import KEY_FILE, ensure_key
 from .http import create_app
+from .reload import Reload
 from .state import FILES_DIR, PROFILES_DIR, ServerInfo, StateDir, owned
 from .upgrade import Doors
 
@@ -48,6 +50,8 @@ log = logs.get_logger("server")
 STORE_FILE: Final = "tabherd.db"
 # Which tabs have a command at work.
 MARKS_FILE: Final = "running.marks"
+TASK_MARKS_FILE: Final = "tasks.marks"
+WEBHOOK_KEY_FILE: Final = "webhook.key"
 # How long a thread may keep the interpreter: the store's writer must not wait for a busy event loop.
 SWITCH_INTERVAL_S: Final = 0.0001
 # Allocations before the youngest objects are looked through, and how often the older ones are.
@@ -62,22 +66,27 @@ KEEP_ALIVE_S: Final = 75
 CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 ReadyCallback = Callable[[ServerInfo], None]
+# Of a server that was given its settings by hand.
+NO_LAYERS: Final = Layers()
 
 
-def serve(config: Config, state: Path, *, ready: ReadyCallback | None = None) -> int:
+def serve(config: Config, state: Path, *, layers: Layers = NO_LAYERS, ready: ReadyCallback | None = None) -> int:
     """Run a server until it is told to stop; the exit code. A start that is refused raises a typed error.
 
-    `ready` is called once, when sessions can be opened. Call this from the main thread: signals arrive there.
+    `layers` are what the settings were made of; those of a server without them do not change. `ready` is called once,
+    when sessions can be opened. Call this from the main thread: signals arrive there.
     """
     # Everything below is private to the user who runs it.
     os.umask(0o077)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     logs.configure(config.server.log_format, config.server.log_level)
     with owned(state) as directory, _bound(config.server.host, config.server.port) as listener:
-        return uvloop.run(_run(config, directory, listener, ready))
+        return uvloop.run(_run(config, layers, directory, listener, ready))
 
 
-async def _run(config: Config, directory: StateDir, listener: socket.socket, ready: ReadyCallback | None) -> int:
+async def _run(
+    config: Config, layers: Layers, directory: StateDir, listener: socket.socket, ready: ReadyCallback | None
+) -> int:
     metrics = Metrics()
 
     def on_commit(seconds: float, transactions: int) -> None:
@@ -87,7 +96,7 @@ async def _run(config: Config, directory: StateDir, listener: socket.socket, rea
     store = open_store(config.store, directory.path / STORE_FILE, on_commit=on_commit)
     try:
         async with running(config, directory.path) as egress:
-            await _run_on(store, metrics, config, directory, listener, egress, ready)
+            await _run_on(store, metrics, config, layers, directory, listener, egress, ready)
     finally:
         await store.close()
     return 0
@@ -97,6 +106,7 @@ async def _run_on(
     store: Store,
     metrics: Metrics,
     config: Config,
+    layers: Layers,
     directory: StateDir,
     listener: socket.socket,
     egress: Egress,
@@ -117,9 +127,13 @@ async def _run_on(
         metrics=metrics,
         credentials=credentials,
         marks=FileMarks(directory.path / MARKS_FILE),
+        task_marks=FileMarks(directory.path / TASK_MARKS_FILE),
+        # In hex, so that a receiver can be told what it is.
+        webhook_secret=ensure_key(directory.path / WEBHOOK_KEY_FILE).hex().encode(),
         files_dir=directory.path / FILES_DIR,
         memory_bytes=memory_bytes(),
     )
+    reload = Reload(broker.settings, layers, events)
     port = listener.getsockname()[1]
     app = create_app(
         config=config,
@@ -129,7 +143,8 @@ async def _run_on(
         node_id=node.id,
         version=version("tabherd"),
         port=port,
-        ticket_key=ensure_key(directory.path),
+        ticket_key=ensure_key(directory.path / KEY_FILE),
+        reload=reload,
     )
     front = Front(app, app.doors)
     stopping = _Stopping()
@@ -143,9 +158,11 @@ async def _run_on(
             log.info("ready", url=node.url, pid=node.pid)
             if ready is not None:
                 ready(info)
-            await stopping.unless_told(serving)
-            log.info("draining", limit_s=config.server.drain_s)
-            await stopping.drain(broker, config.server.drain_s)
+            async with reload.running():
+                await stopping.unless_told(serving)
+                drain_s = broker.settings.current.server.drain_s
+                log.info("draining", limit_s=drain_s)
+                await stopping.drain(broker, drain_s)
     finally:
         directory.withdraw()
         await app.close()

@@ -152,7 +152,7 @@ class Judge:
         return reached
 
     def _refusal(self, host: Host, address: Address, port: int) -> PolicyDenied | None:
-        if port in self._closed_ports and _is_here(address):
+        if port in self._closed_ports and is_here(address):
             return _denied(host, "closed_port", f"Port {port} of this machine is out of reach of pages.")
         if any(self._deny.has_address(each) for each in (address, *carried(address))):
             return _denied(host, "denied_host", f"{host} leads to an address among the pool's deny_hosts.")
@@ -230,7 +230,7 @@ def is_public(address: Address) -> bool:
             return address in _GLOBAL_IPV6 and not any(address in network for network in _SPECIAL_IPV6)
 
 
-def _is_here(address: Address) -> bool:
+def is_here(address: Address) -> bool:
     """Whether it leads to what listens on the loopback address; the kernel takes the unspecified one for it, too."""
     return any(each.is_loopback or each.is_unspecified for each in (address, *carried(address)))
 

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ..client.aio import AsyncSession, AsyncTab, AsyncTabherd
-from ..errors import AmbiguousTarget, InvalidRequest, LeaseLost, SessionNotFound, TabNotFound
+from ..client.aio import AsyncSession, AsyncTab, AsyncTabherd, AsyncTask
+from ..errors import AmbiguousTarget, InvalidRequest, LeaseLost, SessionNotFound, TabNotFound, TaskNotFound
 from .parameters import Lease
 from .waiting import Report, in_pool, told_while
 
@@ -158,6 +158,17 @@ class Desk:
                 if not self._sessions:
                     return (await self.lease(Lease(), report)).tab
         return await self.tab(tab_id, session_id)
+
+    # --- Tasks --------------------------------------------------------------------------------------------------
+
+    async def task(self, task_id: str) -> AsyncTask:
+        """A task of this agent, also one that it submitted in an earlier MCP session."""
+        line = await self.line()
+        task = line.herd.task(task_id)
+        # An admin's credential sees everybody's; this desk is one agent's.
+        if line.agent not in (None, (await task.status()).agent_id):
+            raise TaskNotFound("No task of yours has that id.")
+        return task
 
     # --- Parts --------------------------------------------------------------------------------------------------
 

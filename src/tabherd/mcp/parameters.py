@@ -133,6 +133,25 @@ class Handoff(OnTab, frozen=True, kw_only=True):
     resume: Annotated[bool, Meta(description="Instead, take the tab back from them.")] = False
 
 
+class SubmitTask(Parameters, frozen=True, kw_only=True):
+    action: Annotated[str, Meta(max_length=100, description="Kind: navigate, click, text, ...")] | None = None
+    params: Annotated[dict[str, Any], Meta(description="Its selector, url, value, ...")] | None = None
+    steps: Annotated[list[dict[str, Any]], Meta(max_length=100, description="Or several, each with kind.")] | None = (
+        None
+    )
+    tab_id: Annotated[str, Meta(max_length=100, description="Your tab; else a fresh page.")] | None = None
+    priority: Annotated[int, Meta(description="Lower goes first.")] | None = None
+    deadline_ms: Annotated[int, Meta(ge=1, le=wire.DEADLINE_MAX_MS, description="Default 60000.")] | None = None
+    idempotent: Flag = False
+
+
+class LookAtTask(Parameters, frozen=True, kw_only=True):
+    task_id: Annotated[str, Meta(max_length=100)]
+    # Shorter than the minute after which many clients give a call up.
+    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 20_000
+    cancel: Flag = False
+
+
 AnyParameters = TypeVar("AnyParameters", bound=Parameters)
 
 

@@ -14,11 +14,12 @@ import msgspec
 
 from .. import wire
 from ..client.aio import AsyncTab
+from ..client.submission import OVER, result_of
 from ..errors import InvalidRequest
 from . import parameters as p
 from .desk import Desk
 from .digest import CHARS_MAX, digest
-from .waiting import Report, for_tab, seconds, told_while
+from .waiting import Report, for_tab, for_task, seconds, standing, told_while
 
 # Beyond it a picture is taken again as JPEG, and then refused: clients choke on more.
 PICTURE_MAX_BYTES: Final = 1 << 20
@@ -142,10 +143,7 @@ async def wait(desk: Desk, wish: p.Wait, report: Report) -> Result:
 async def evaluate(desk: Desk, wish: p.Evaluate, report: Report) -> Result:
     tab = await desk.tab(wish.tab_id, wish.session_id)
     asking = tab.evaluate(wish.expression, wish.args, timeout_ms=wish.timeout_ms)
-    shown = msgspec.json.encode(await told_while(asking, for_tab(tab), report)).decode()
-    if len(shown) <= RESULT_CHARS_MAX:
-        return shown
-    return f"{shown[:RESULT_CHARS_MAX]}\n... truncated: {len(shown)} characters in all. Ask for less."
+    return _shown(await told_while(asking, for_tab(tab), report))
 
 
 async def screenshot(desk: Desk, wish: p.Screenshot, report: Report) -> Result:
@@ -191,6 +189,40 @@ async def handoff(desk: Desk, wish: p.Handoff, report: Report) -> Result:
     )
 
 
+# --- Tasks ------------------------------------------------------------------------------------------------------
+
+
+async def submit_task(desk: Desk, wish: p.SubmitTask, report: Report) -> Result:
+    # What names an element is the task's own; a model need not know that it is not the action's.
+    aim = {name: value for name, value in (wish.params or {}).items() if name in ("selector", "ref")}
+    task = await (await desk.line()).herd.submit(
+        action=wish.action,
+        steps=wish.steps,
+        # None is none: what it runs on must not depend on how many tabs there are just now.
+        tab=None if wish.tab_id is None else await desk.tab(wish.tab_id, None),
+        params={name: value for name, value in (wish.params or {}).items() if name not in aim},
+        priority=wish.priority,
+        deadline_ms=wish.deadline_ms,
+        idempotent=wish.idempotent,
+        **aim,
+    )
+    return f"Submitted {task.id}. See what became of it with browser_task."
+
+
+async def look_at_task(desk: Desk, wish: p.LookAtTask, report: Report) -> Result:
+    task = await desk.task(wish.task_id)
+    if wish.cancel:
+        await task.cancel()
+        return f"Cancelled {task.id}."
+    view = await told_while(task.status(wish.wait_ms / 1000), for_task(task), report)
+    if view.state not in OVER:
+        return f"{task.id} is {standing(view)}. Ask again later."
+    result = result_of(view)
+    if isinstance(result, bytes):
+        return Picture(data=result, media_type=f"image/{view.params.get('format', 'png')}")
+    return result if isinstance(result, str) and len(result) <= RESULT_CHARS_MAX else _shown(result)
+
+
 # --- Parts ------------------------------------------------------------------------------------------------------
 
 
@@ -199,6 +231,14 @@ async def _act(desk: Desk, wish: p.OnElement, report: Report, kind: str, **param
     tab: AsyncTab = await desk.tab(wish.tab_id, wish.session_id)
     acting = tab.act(kind, selector=wish.selector, ref=wish.ref, timeout_ms=wish.timeout_ms, **params)
     return await told_while(acting, for_tab(tab), report)
+
+
+def _shown(result: Any) -> str:
+    """A result as JSON, as much of it as a model may want to read."""
+    shown = msgspec.json.encode(result).decode()
+    if len(shown) <= RESULT_CHARS_MAX:
+        return shown
+    return f"{shown[:RESULT_CHARS_MAX]}\n... truncated: {len(shown)} characters in all. Ask for less."
 
 
 def _holding(view: wire.TabView) -> str:
@@ -311,6 +351,20 @@ _TABLE: Final = (
         description="Hand a tab to a person, for a captcha or a login, or take it back.",
         parameters=p.Handoff,
         run=handoff,
+    ),
+    Tool(
+        name="browser_submit_task",
+        description="Queue an action, on your tab or a fresh page; it runs in its turn, even if you leave.",
+        parameters=p.SubmitTask,
+        run=submit_task,
+        is_destructive=True,
+    ),
+    Tool(
+        name="browser_task",
+        description="Wait for a task you submitted and read its result, or cancel it.",
+        parameters=p.LookAtTask,
+        run=look_at_task,
+        is_destructive=True,
     ),
 )
 TOOLS: Final[Mapping[str, Tool]] = {tool.name: tool for tool in _TABLE}

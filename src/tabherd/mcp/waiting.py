@@ -10,7 +10,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from ..client.aio import AsyncTab, AsyncTabherd
+from .. import wire
+from ..client.aio import AsyncTab, AsyncTabherd, AsyncTask
 from ..errors import TabherdError
 
 # Most calls are over by then.
@@ -82,6 +83,22 @@ def for_tab(tab: AsyncTab) -> Look:
         )
 
     return look
+
+
+def for_task(task: AsyncTask) -> Look:
+    """Looks how far the task is."""
+
+    async def look() -> str | None:
+        return f"Waiting for {task.id}, which is {standing(await task.status())}."
+
+    return look
+
+
+def standing(view: wire.TaskView) -> str:
+    """How far a task is that is not over."""
+    if view.position is None:
+        return view.state
+    return f"{view.state}: place {view.position}, about {seconds(view.eta_ms or 0)} to go"
 
 
 def seconds(ms: int) -> str:

@@ -9,3 +9,5 @@ from .base import *
 from .control import *
 from .operations import *
 from .sessions import *
+from .settings import *
+from .tasks import *

@@ -84,19 +84,19 @@ def test_any_other_text_is_not_one(text: str) -> None:
 
 
 def test_the_key_is_made_once_and_kept_private(tmp_path: Path) -> None:
-    key = ensure_key(tmp_path)
+    key = ensure_key(tmp_path / KEY_FILE)
     assert len(key) == KEY_BYTES
-    assert ensure_key(tmp_path) == key
+    assert ensure_key(tmp_path / KEY_FILE) == key
     assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
 
 
 def test_half_a_key_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / KEY_FILE).write_bytes(b"half")
-    assert len(ensure_key(tmp_path)) == KEY_BYTES
-    assert ensure_key(tmp_path) == ensure_key(tmp_path)
+    assert len(ensure_key(tmp_path / KEY_FILE)) == KEY_BYTES
+    assert ensure_key(tmp_path / KEY_FILE) == ensure_key(tmp_path / KEY_FILE)
 
 
 def test_two_directories_have_two_keys(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    assert ensure_key(tmp_path / "a") != ensure_key(tmp_path / "b")
+    assert ensure_key(tmp_path / "a" / KEY_FILE) != ensure_key(tmp_path / "b" / KEY_FILE)

@@ -4,3 +4,4 @@ from .herd import AsyncTabherd as AsyncTabherd
 from .session import AsyncSession as AsyncSession
 from .tab import AsyncTab as AsyncTab
 from .tab import AsyncTabLock as AsyncTabLock
+from .task import AsyncTask as AsyncTask

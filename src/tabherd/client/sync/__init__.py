@@ -5,3 +5,4 @@ from .herd import Tabherd as Tabherd
 from .session import Session as Session
 from .tab import Tab as Tab
 from .tab import TabLock as TabLock
+from .task import Task as Task

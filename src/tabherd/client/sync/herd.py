@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
@@ -12,13 +12,16 @@ from typing import Any, Final, Literal, Self, TypeVar
 import httpx
 
 from ... import wire
-from ...errors import TabherdError
+from ...errors import TabherdError, from_wire
 from ..call import Call, command, get, segment, unreachable, wire_names
 from ..events import EventParser, ServerEvent
 from ..patience import wait_before_retry
+from ..submission import Moment, submission
 from .link import Link
 from .seam import sleep
 from .session import Session
+from .tab import Tab
+from .task import Task
 
 Answer = TypeVar("Answer")
 
@@ -173,6 +176,93 @@ class Tabherd:
         path = f"/commands/{segment(command_id)}/cancel"
         return self._link.ask(Call(method="POST", path=path, answer=wire.CommandView, may_repeat=True))
 
+    # --- Tasks --------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        *,
+        action: str | None = None,
+        steps: Sequence[Mapping[str, Any]] | None = None,
+        session: Session | str | None = None,
+        tab: Tab | str | None = None,
+        selector: str | None = None,
+        ref: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        priority: int | None = None,
+        deadline: Moment | None = None,
+        deadline_ms: int | None = None,
+        pool: str | None = None,
+        agent: str | None = None,
+        idempotent: bool | None = None,
+        idempotency_key: str | None = None,
+        callback_url: str | None = None,
+        **more: Any,
+    ) -> Task:
+        """Have an action, or steps, done in their turn; the task is on disk when this returns, and needs nobody then.
+
+        On `tab`, on the first tab of `session` (handles or ids), or, without either, on one of `pool` that is leased
+        for it. What the action takes goes in `params` or by name. `priority`: lower goes first among one's own.
+        `deadline` is a moment, `deadline_ms` a time from now. `idempotent`: it may be done again when a crash leaves
+        unknown whether it was. `agent`: whose task, for an admin; the one that the session was leased for by default.
+        """
+        body = _submission(
+            action=action,
+            steps=steps,
+            session=session,
+            tab=tab,
+            selector=selector,
+            ref=ref,
+            params={**(params or {}), **more},
+            priority=priority,
+            deadline=deadline,
+            deadline_ms=deadline_ms,
+            pool=pool,
+            idempotent=idempotent,
+            idempotency_key=idempotency_key,
+            callback_url=callback_url,
+        )
+        holder = tab.session if isinstance(tab, Tab) else session if isinstance(session, Session) else None
+        if agent is None and holder is not None:
+            agent = holder.asked_agent
+        body |= wire_names({"agent_id": agent})
+        # Its key makes twice the same as once.
+        call = Call(method="POST", path="/tasks", answer=wire.SubmittedTask, body=body, may_repeat=True)
+        submitted = (self._link if holder is None else holder).ask(call)
+        return Task(self._link, submitted.task_id)
+
+    def submit_batch(
+        self, tasks: Sequence[Mapping[str, Any]], *, agent: str | None = None, callback_url: str | None = None
+    ) -> list[Task | TabherdError]:
+        """Submit up to 50 at once: each as a mapping of what `submit` takes, with what the action takes in `params`.
+
+        Each is admitted or refused by itself: in its place is its task, or the error that it was refused with.
+        """
+        bodies = [_submission(**task) for task in tasks]
+        body = {"tasks": bodies, **wire_names({"agent_id": agent, "callback_url": callback_url})}
+        call = Call(method="POST", path="/tasks/batch", answer=wire.SubmittedBatch, body=body, may_repeat=True)
+        answers = (self._link.ask(call)).tasks
+        return [Task(self._link, each.task_id) if each.error is None else from_wire(each.error) for each in answers]
+
+    def task(self, task_id: str) -> Task:
+        """A task by its id, such as one that another process submitted; asks nothing yet."""
+        return Task(self._link, task_id)
+
+    def tasks(self, agent: str | None = None, state: str | None = None) -> list[wire.TaskView]:
+        """The tasks that the credential may see: those that wait or run, and those that were over a while ago."""
+        found: list[wire.TaskView] = []
+        query = wire_names({"agent_id": agent, "state": state, "limit": 1_000})
+        for _ in range(PAGES_MAX):
+            page = self._link.ask(get("/tasks", wire.TaskPage, query))
+            found += page.tasks
+            if page.next_cursor is None:
+                break
+            query["cursor"] = page.next_cursor
+        return found
+
+    def scheduler_stats(self) -> wire.SchedulerStats:
+        """What waits and runs, what became of tasks since the server started, and the settings."""
+        return self._link.ask(get("/scheduler/stats", wire.SchedulerStats))
+
     # --- Events -------------------------------------------------------------------------------------------------
 
     def events(
@@ -283,3 +373,11 @@ class Tabherd:
 
     def _post(self, path: str, answer: type[Answer]) -> Answer:
         return self._link.ask(Call(method="POST", path=path, answer=answer))
+
+
+def _submission(*, session: Session | str | None = None, tab: Tab | str | None = None, **fields: Any) -> dict[str, Any]:
+    """The task as it is sent; a handle of a tab names its session, too, so that it is no other's by then."""
+    if isinstance(tab, Tab):
+        session, tab = tab.session, tab.id
+    session_id = session.id if isinstance(session, Session) else session
+    return submission(tab_id=tab, session_id=session_id, **fields)

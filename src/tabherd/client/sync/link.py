@@ -169,7 +169,7 @@ class Link:
             # That is its outcome now; it would only be told again.
             return 0.0
         # Who limits how long a refusal is waited out does not mean a server that is being restarted.
-        if call.patience_s is None or isinstance(error, NodeUnreachable):
+        if call.patience_s is None or (isinstance(error, NodeUnreachable) and not call.is_timed):
             return self.patience_s
         return min(call.patience_s, self.patience_s)
 

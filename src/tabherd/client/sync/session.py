@@ -138,6 +138,11 @@ class Session:
         return self.view.agent_id
 
     @property
+    def asked_agent(self) -> str | None:
+        """Whom this handle leased it for by name; absent when the credential alone says it."""
+        return self._fields.get("agentId")
+
+    @property
     def fence(self) -> int:
         return self.view.fence
 

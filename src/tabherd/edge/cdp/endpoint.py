@@ -109,6 +109,10 @@ class CdpEndpoint:
         self._background: set[asyncio.Task[None]] = set()
         metrics.count_cdp(lambda: (self.traffic.from_clients, self.traffic.from_browsers))
 
+    def reconfigure(self, config: Config) -> None:
+        """Who connects from now on waits as these settings say."""
+        self._config = config
+
     @property
     def doors(self) -> Mapping[str, Callable[[Upgrade], Coroutine[Any, Any, Socket]]]:
         """The paths under which sockets are opened."""

@@ -72,9 +72,8 @@ class Tickets:
         return hmac.new(self._key, body, hashlib.sha256).digest()[:_MAC_BYTES]
 
 
-def ensure_key(state_dir: Path) -> bytes:
-    """The key of that state directory, made on the first call. Addresses outlive a restart with it."""
-    path = state_dir / KEY_FILE
+def ensure_key(path: Path) -> bytes:
+    """The key in that file, made on the first call. What was signed outlives a restart with it."""
     try:
         key = path.read_bytes()
         if len(key) == KEY_BYTES:

@@ -1,0 +1,529 @@
+"""The scheduler: keeps tasks that wait, starts them in their turn, and settles each exactly once.
+
+Invariants:
+- A task that was acknowledged is on disk, as queued until it is over. While it waits or runs, what it is doing is known
+  here alone; that it was sent to a page is marked where it survives `kill -9`.
+- A task ends once: whatever finds it ended already does nothing, and whoever ends it counts it in the same step.
+- What a task has become is told to nobody before it is on disk.
+- A worker is never kept by a task that waits for its tab; one at a time may wait for a place in each pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import structlog
+
+from ..config import Config
+from ..core.lifecycle import TASK, TaskEvent, TaskState, advance, is_terminal
+from ..core.model import Task, TaskKey, changed
+from ..core.task_queue import Limits, TaskQueue, Waiting
+from ..errors import (
+    BodyTooLarge,
+    BrowserCrashed,
+    CommandTimedOut,
+    DeadlineExceeded,
+    Draining,
+    OutcomeUnknown,
+    TabherdError,
+)
+from ..metrics import Metrics
+from ..store.base import Applied, Conflict, Insert, Op, Put, Store, Update
+from .accepted import encode_outcome
+from .events import EventBus
+from .marks import Marks
+from .patience import patiently, to_the_end
+from .registry import LiveTab, Registry
+from .task_counts import TaskCounter
+from .task_runs import Blocked, TaskRuns, Withdrawn
+
+# Tasks that are over but not yet on disk; beyond it no more are started until the store has caught up.
+UNSAVED_MAX = 1_000
+# How often a task is put back that was never sent, before it is taken for one that cannot be run.
+PUT_BACK_MAX = 20
+# A result that is larger is not kept, and the task says so; it is done all the same.
+RESULT_MAX_CHARS = 1 << 20
+# Of the mean duration of tasks, from which it is guessed when one will start.
+SMOOTHING = 0.1
+
+LATE_QUEUED = "deadline exceeded while queued"
+LATE = "deadline exceeded"
+
+log = structlog.get_logger("scheduler")
+
+
+class LiveTask:
+    """A task that is not over, or not on disk as such."""
+
+    __slots__ = ("ended", "is_cancelled", "is_late", "lane", "mark", "put_back", "row", "state", "work")
+
+    def __init__(self, row: Task, lane: str) -> None:
+        self.row = row
+        self.state = row.state
+        self.lane = lane
+        # The worker's task while it is in flight.
+        self.work: asyncio.Task[None] | None = None
+        # Somebody wants it ended; its deadline has passed.
+        self.is_cancelled = False
+        self.is_late = False
+        # That it was sent to a page.
+        self.mark: int | None = None
+        # How often it was put back before it was sent.
+        self.put_back = 0
+        # Set with its end on disk.
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_over(self) -> bool:
+        return is_terminal(TASK, self.state)
+
+
+class Scheduler:
+    """The tasks of this node."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        store: Store,
+        registry: Registry,
+        runs: TaskRuns,
+        marks: Marks,
+        events: EventBus,
+        metrics: Metrics,
+        clock: Callable[[], int],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        is_stopping: Callable[[], bool],
+        on_end: Callable[[Task], tuple[Op, ...]],
+        on_saved: Callable[[Task], None],
+    ) -> None:
+        self._settings = config.scheduler
+        self._store = store
+        self._registry = registry
+        self._runs = runs
+        self._marks = marks
+        self._events = events
+        self._metrics = metrics
+        self._clock = clock
+        self._spawn = spawn
+        self._is_stopping = is_stopping
+        # What else is to be written in the transaction of a task's end, and who is told when that is on disk.
+        self._on_end = on_end
+        self._on_saved = on_saved
+        self._queue = TaskQueue(limits_of(config))
+        self._live: dict[str, LiveTask] = {}
+        self._arrivals = 0
+        # Admitted, but not yet on disk; in all and by agent.
+        self._arriving: Counter[str] = Counter()
+        # (deadline, id), soonest first; those of tasks that are over are dropped when they come up.
+        self._deadlines: list[tuple[int, str]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_dispatching = False
+        self._unsaved = 0
+        # Of those that ran to their end, in milliseconds.
+        self._mean_ms = 0.0
+        self.counter = TaskCounter()
+
+    # --- In -------------------------------------------------------------------------------------------------
+
+    async def take_up(self, rows: list[Task], sent: dict[str, str]) -> None:
+        """Go on with what an earlier life of this node left: tasks that were waiting wait, those that were sent to a
+        page are run again if that does no harm, and else have failed.
+        """
+        for row in rows:
+            self.counter.submitted(row.agent_id)
+            if row.id not in sent:
+                self._enter(row)
+                continue
+            tried = changed(row, attempts=row.attempts + 1)
+            if self._may_repeat(tried):
+                self._enter(await self._update(tried))
+            else:
+                error = OutcomeUnknown("The server ended while the task ran.")
+                self._finish(self._enter(tried), TaskEvent.FAIL, error=error)
+        self._wake()
+
+    async def submit(self, row: Task, key: TaskKey | None) -> str:
+        """Have it wait, durably; the id of the task that stands for the key, which may be an earlier one."""
+        arriving = self._arriving
+        self._queue.admit(row.agent_id, arriving.total(), arriving[row.agent_id])
+        arriving[row.agent_id] += 1
+        return await to_the_end(self._submit(row, key), self._spawn)
+
+    async def _submit(self, row: Task, key: TaskKey | None) -> str:
+        try:
+            ops: list[Op] = [Insert(row)]
+            if key is not None:
+                ops.append(Insert(key))
+            outcome = await self._store.apply(*ops)
+        finally:
+            self._arriving[row.agent_id] -= 1
+            if not self._arriving[row.agent_id]:
+                del self._arriving[row.agent_id]
+        if isinstance(outcome, Conflict):
+            assert isinstance(outcome.row, TaskKey), f"{row.id} is new"
+            return outcome.row.task_id
+        (stored, *_) = outcome.rows
+        assert isinstance(stored, Task)
+        self.counter.submitted(row.agent_id)
+        self._tell(self._enter(stored))
+        self._wake()
+        return row.id
+
+    async def reject(self, row: Task) -> None:
+        """Keep a task that was not admitted, for whoever asks what became of it."""
+        self.counter.submitted(row.agent_id)
+        self.counter.ended(row.agent_id, TaskState.REJECTED)
+        self._metrics.tasks_total.labels(TaskState.REJECTED).inc()
+        self._events.publish("task.rejected", taskId=row.id, agentId=row.agent_id, code=row.code)
+        await patiently(lambda: self._store.apply(Put(row), *self._on_end(row)))
+        self._on_saved(row)
+
+    # --- Out ------------------------------------------------------------------------------------------------
+
+    def cancel(self, live: LiveTask) -> bool:
+        """Have it end as cancelled, wherever it is; False if it has ended already. Its end is told as ever."""
+        if live.is_over:
+            return False
+        if live.state is TaskState.QUEUED:
+            self._finish(live, TaskEvent.CANCEL)
+        else:
+            live.is_cancelled = True
+            if live.work is not None:
+                live.work.cancel()
+        return True
+
+    def find(self, task_id: str) -> LiveTask | None:
+        """A task that is not over, or not on disk as such."""
+        return self._live.get(task_id)
+
+    def count(self) -> dict[str, int]:
+        """How many are in each state, and not over."""
+        flying = [live.state for live in self.in_flight()]
+        counts = {str(state): flying.count(state) for state in (TaskState.ASSIGNED, TaskState.RUNNING)}
+        return {str(TaskState.QUEUED): self._queue.waiting, **counts}
+
+    def in_flight(self) -> list[LiveTask]:
+        return [live for id in self._queue.flying if not (live := self._live[id]).is_over]
+
+    def standing(self, live: LiveTask) -> tuple[int | None, int | None]:
+        """The position of a task that waits, and in how many milliseconds it may start."""
+        position = self._queue.position(live.row.id)
+        if position is None:
+            return None, None
+        is_serial = bool(live.row.tab_id or live.row.session_id)
+        ahead = self._queue.ahead_in_lane(live.row.id) if is_serial else 0
+        rounds = max(-(-position // self._queue.limits.workers), ahead)
+        is_next = position <= self._queue.limits.workers - self._queue.in_flight and not ahead
+        return position, 0 if is_next else int(rounds * self._mean_ms)
+
+    def retry_after_ms(self) -> int:
+        """When a place in the queue may be free."""
+        return max(100, min(30_000, int(self._mean_ms)))
+
+    @property
+    def queue(self) -> TaskQueue:
+        return self._queue
+
+    def reconfigure(self, config: Config) -> None:
+        """Hold it to other settings from now on; nothing that was accepted is dropped."""
+        self._settings = config.scheduler
+        self._queue.set_limits(limits_of(config))
+        self._wake()
+
+    async def stop(self) -> None:
+        """Start no more, and end what runs: what was not sent waits on disk, the rest is settled by the next life."""
+        if self._timer is not None:
+            self._timer.cancel()
+        works = [live.work for live in self._live.values() if live.work is not None]
+        for work in works:
+            work.cancel()
+        if works:
+            await asyncio.wait(works)
+
+    # --- Waiting --------------------------------------------------------------------------------------------
+
+    def _enter(self, row: Task) -> LiveTask:
+        live = self._live[row.id] = LiveTask(row, self._lane_of(row))
+        self._arrivals += 1
+        self._queue.add(
+            Waiting(
+                id=row.id,
+                agent_id=row.agent_id,
+                lane=live.lane,
+                is_serial=bool(row.tab_id or row.session_id),
+                priority=row.priority,
+                created_at=row.created_at,
+                arrival=self._arrivals,
+            )
+        )
+        heapq.heappush(self._deadlines, (row.deadline_at, row.id))
+        if self._deadlines[0][1] == row.id:
+            self._set_timer()
+        self._count_for_session(row, 1)
+        return live
+
+    def _lane_of(self, row: Task) -> str:
+        """What runs one task at a time: its tab. All that need a place in a pool share one that runs any number."""
+        if row.tab_id:
+            return row.tab_id
+        if row.session_id:
+            live = self._registry.session(row.session_id)
+            return row.session_id if live is None else next(iter(live.tabs), row.session_id)
+        return f"pool:{row.pool}"
+
+    def _count_for_session(self, row: Task, delta: int) -> None:
+        """A session for which tasks wait has work."""
+        tab = self._registry.tab(row.tab_id) if row.tab_id else None
+        live = tab.session if tab is not None else self._registry.session(row.session_id)
+        if live is not None:
+            live.tasks = max(0, live.tasks + delta)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._deadlines and self._deadlines[0][1] not in self._live:
+            heapq.heappop(self._deadlines)
+        if self._deadlines:
+            delay_s = max(0, self._deadlines[0][0] - self._clock()) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._expire)
+
+    def _expire(self) -> None:
+        """End what is too late. A command that runs ends by its own time, which is the same."""
+        now = self._clock()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, task_id = heapq.heappop(self._deadlines)
+            live = self._live.get(task_id)
+            if live is None or live.is_over:
+                continue
+            live.is_late = True
+            if live.state is TaskState.QUEUED:
+                self._finish(live, TaskEvent.FAIL, error=DeadlineExceeded(LATE_QUEUED))
+            elif live.state is TaskState.ASSIGNED and live.work is not None:
+                live.work.cancel()
+        self._set_timer()
+
+    # --- Running --------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """Start what may start, once for everything that has changed in this step of the loop."""
+        if not self._is_dispatching:
+            self._is_dispatching = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._is_dispatching = False
+        while self._settings.enabled and not self._is_stopping() and self._unsaved < UNSAVED_MAX:
+            taken = self._queue.take()
+            if taken is None:
+                return
+            live = self._live[taken.id]
+            live.state = advance(TASK, live.state, TaskEvent.ASSIGN)
+            if not taken.is_serial:
+                # Until it has a place: others of this pool would only stand behind it, each with a worker.
+                self._queue.block(taken.lane)
+            self._tell(live)
+            live.work = asyncio.get_running_loop().create_task(self._run(live))
+
+    async def _run(self, live: LiveTask) -> None:
+        """From its turn to its end, or back into the queue."""
+        task = live.row
+        try:
+            result = await self._runs.run(
+                task, lambda command_id: self._sent(live, command_id), lambda: self._unblock(live.lane)
+            )
+        except asyncio.CancelledError:
+            self._cut_off(live)
+        except Blocked as blocked:
+            self._block(live, blocked.tab)
+        except Withdrawn:
+            self._finish(live, TaskEvent.CANCEL)
+        except OutcomeUnknown as error:
+            self._lost(live, error)
+        except (BrowserCrashed, Draining) as error:
+            self._put_back(live, error)
+        except CommandTimedOut as error:
+            is_late = self._clock() >= task.deadline_at - 1
+            self._finish(live, TaskEvent.FAIL, error=DeadlineExceeded(LATE) if is_late else error)
+        except TabherdError as error:
+            self._finish(live, TaskEvent.FAIL, error=error, result=error.details.get("steps"))
+        else:
+            self._finish(live, TaskEvent.FINISH, result=result)
+        finally:
+            live.work = None
+            if not live.row.tab_id and not live.row.session_id:
+                self._unblock(live.lane)
+            self._wake()
+
+    def _sent(self, live: LiveTask, command_id: str) -> None:
+        """From here on it may have taken effect."""
+        live.mark = self._marks.set(live.row.id, command_id)
+        now = self._clock()
+        live.state = advance(TASK, live.state, TaskEvent.SEND)
+        waited_ms = now - live.row.created_at
+        if not live.row.started_at:
+            self.counter.started(live.row.agent_id, waited_ms)
+            self._metrics.task_wait_seconds.observe(waited_ms / 1000)
+        live.row = changed(live.row, started_at=now, attempts=live.row.attempts + 1)
+        self._tell(live)
+
+    def _cut_off(self, live: LiveTask) -> None:
+        """Its work was cancelled: by whoever may, by its deadline, or because the server stops."""
+        if live.is_cancelled:
+            self._finish(live, TaskEvent.CANCEL)
+        elif live.is_late:
+            self._finish(live, TaskEvent.FAIL, error=DeadlineExceeded(LATE))
+        elif live.state is TaskState.RUNNING:
+            self._lost(live, OutcomeUnknown("The server stopped while the task ran."))
+        else:
+            self._requeue(live)
+
+    def _lost(self, live: LiveTask, error: OutcomeUnknown) -> None:
+        """Nobody knows whether it took effect: again, if its submitter said that this does no harm."""
+        if self._may_repeat(live.row):
+            self._spawn(self._try_again(live))
+        else:
+            self._finish(live, TaskEvent.FAIL, error=error)
+
+    def _may_repeat(self, row: Task) -> bool:
+        return row.is_idempotent and row.attempts < self._settings.attempts_max
+
+    async def _try_again(self, live: LiveTask) -> None:
+        """That it was tried is on disk before it is tried again, or a server that keeps dying would try for ever."""
+        live.row = await self._update(live.row)
+        if live.is_cancelled or live.is_late:
+            self._cut_off(live)
+        else:
+            self._requeue(live)
+
+    async def _update(self, row: Task) -> Task:
+        outcome = await patiently(lambda: self._store.apply(Update(row)))
+        assert isinstance(outcome, Applied), f"nobody else writes {row.id} ({outcome})"
+        (stored,) = outcome.rows
+        assert isinstance(stored, Task)
+        return stored
+
+    def _put_back(self, live: LiveTask, error: TabherdError) -> None:
+        """It was not sent: it waits again, unless it never gets anywhere."""
+        live.put_back += 1
+        if live.put_back > PUT_BACK_MAX:
+            self._finish(live, TaskEvent.FAIL, error=error)
+        else:
+            self._requeue(live)
+
+    def _block(self, live: LiveTask, tab: LiveTab) -> None:
+        """Its tab is somebody else's just now."""
+        loop, controller_id = asyncio.get_running_loop(), f"task/{live.row.id}"
+        self._requeue(live)
+        self._queue.block(live.lane)
+
+        def look() -> None:
+            is_gone = self._registry.tab(tab.row.id) is not tab
+            if is_gone or tab.gate.hold_for(controller_id) is None:
+                tab.gate.unwatch(look_soon)
+                self._unblock(live.lane)
+
+        def look_soon() -> None:
+            loop.call_soon(look)
+
+        tab.gate.watch(look_soon)
+        # It may have become free in between.
+        look()
+
+    def _unblock(self, lane: str) -> None:
+        self._queue.unblock(lane)
+        self._wake()
+
+    def _requeue(self, live: LiveTask) -> None:
+        """It waits again, at its old place."""
+        live.state = advance(TASK, live.state, TaskEvent.REQUEUE)
+        self._clear_mark(live)
+        self._queue.put_back(live.row.id)
+        self._tell(live)
+        self._wake()
+
+    # --- Ending ---------------------------------------------------------------------------------------------
+
+    def _finish(
+        self, live: LiveTask, event: TaskEvent, *, result: Any = None, error: TabherdError | None = None
+    ) -> None:
+        """The one end of a task."""
+        was_waiting = live.state is TaskState.QUEUED
+        live.state = advance(TASK, live.state, event)
+        if was_waiting:
+            self._queue.remove(live.row.id)
+        else:
+            self._queue.finish(live.row.id)
+        self._count_for_session(live.row, -1)
+        is_expired = isinstance(error, DeadlineExceeded)
+        self.counter.ended(live.row.agent_id, live.state, is_expired=is_expired)
+        self._metrics.tasks_total.labels(live.state).inc()
+        now = self._clock()
+        if live.row.started_at:
+            ran_ms = now - live.row.started_at
+            self._metrics.task_run_seconds.observe(ran_ms / 1000)
+            self._mean_ms = ran_ms if not self._mean_ms else self._mean_ms + SMOOTHING * (ran_ms - self._mean_ms)
+        text = "" if result is None else _result_text(result)
+        if len(text) > RESULT_MAX_CHARS:
+            # It is what it is, done or not; that there is more to know is said, not passed over.
+            error = error or BodyTooLarge(
+                f"The result has {len(text)} characters; at most {RESULT_MAX_CHARS} are kept."
+            )
+            text = ""
+        live.row = changed(
+            live.row,
+            state=live.state,
+            completed_at=now,
+            result=text,
+            error="" if error is None else error.message,
+            code="" if error is None else error.code,
+        )
+        self._unsaved += 1
+        self._spawn(self._save(live))
+
+    async def _save(self, live: LiveTask) -> None:
+        try:
+            row = live.row
+            outcome = await patiently(lambda: self._store.apply(Update(row), *self._on_end(row)))
+            assert isinstance(outcome, Applied), f"nobody else writes {row.id} ({outcome})"
+        finally:
+            self._unsaved -= 1
+        self._clear_mark(live)
+        del self._live[row.id]
+        live.ended.set_result(None)
+        self._tell(live)
+        self._on_saved(row)
+        self._wake()
+
+    def _clear_mark(self, live: LiveTask) -> None:
+        if live.mark is not None:
+            self._marks.clear(live.mark)
+            live.mark = None
+
+    def _tell(self, live: LiveTask) -> None:
+        fields: dict[str, Any] = {"taskId": live.row.id, "agentId": live.row.agent_id}
+        if live.row.tab_id:
+            fields["tabId"] = live.row.tab_id
+        if live.row.code:
+            fields["code"] = live.row.code
+        self._events.publish(f"task.{live.state}", **fields)
+
+
+def limits_of(config: Config) -> Limits:
+    scheduler = config.scheduler
+    return Limits(
+        queue_max=scheduler.queue_max,
+        queue_max_per_agent=scheduler.queue_max_per_agent,
+        workers=scheduler.workers,
+        max_per_agent=scheduler.max_inflight_per_agent,
+        priority_aging_ms=scheduler.priority_aging_ms,
+    )
+
+
+def _result_text(result: Any) -> str:
+    return encode_outcome({"result": result})[len('{"result":') : -1]

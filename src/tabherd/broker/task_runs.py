@@ -1,0 +1,128 @@
+"""How one task runs: as a command like any other, on its tab, its session's first tab, or a tab that is leased for it.
+
+The scheduled and the direct path are one function, so that what holds for commands holds for tasks: turns, fences,
+policies, quarantine, one outcome. A tab that somebody else has is not waited for here; the scheduler does that without
+keeping a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from .. import wire
+from ..core.lifecycle import CommandState
+from ..core.model import Task
+from ..errors import LeaseLost, SessionNotFound, TabBusy, TabLocked, TabPausedHandoff, from_wire
+from .access import Access
+from .caller import Caller
+from .commands import Commands
+from .patience import to_the_end
+from .registry import LiveTab, Registry
+from .sessions import Sessions
+from .task_rows import command_of
+
+# What an opened session may wait for at the most, whatever the task has left.
+LEASE_WAIT_MAX_MS = 120_000
+DEADLINE_MIN_MS = 1_000
+
+
+class Blocked(Exception):
+    """Somebody else has the tab: the task waits without a worker until it is free."""
+
+    def __init__(self, tab: LiveTab) -> None:
+        super().__init__(tab.row.id)
+        self.tab = tab
+
+
+class Withdrawn(Exception):
+    """Somebody cancelled the command that the task had become."""
+
+
+class TaskRuns:
+    """Runs tasks."""
+
+    def __init__(
+        self,
+        *,
+        own_pid: int,
+        registry: Registry,
+        access: Access,
+        commands: Commands,
+        sessions: Sessions,
+        clock: Callable[[], int],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        # Of the server's own process.
+        self._own_pid = own_pid
+        self._registry = registry
+        self._access = access
+        self._commands = commands
+        self._sessions = sessions
+        self._clock = clock
+        self._spawn = spawn
+
+    async def run(self, task: Task, on_sent: Callable[[str], None], on_leased: Callable[[], None]) -> Any:
+        """The result; what it fails with is raised.
+
+        `on_sent` hears the id of the command just before anything reaches the page, `on_leased` that a session was
+        found for a task that brings none.
+        """
+        caller = caller_of(task)
+        if task.tab_id or task.session_id:
+            return await self._act(caller, self.tab_of(caller, task), task, on_sent)
+        left_ms = task.deadline_at - self._clock()
+        request = wire.OpenSession(
+            pool=task.pool,
+            wait_ms=min(max(0, left_ms), LEASE_WAIT_MAX_MS),
+            deadline_ms=max(DEADLINE_MIN_MS, left_ms),
+            # If this server dies, so does the lease.
+            owner=wire.Owner(pid=self._own_pid),
+        )
+        live = await self._sessions.lease(caller, request)
+        try:
+            on_leased()
+            return await self._act(caller, next(iter(live.tabs.values())), task, on_sent)
+        finally:
+            await to_the_end(self._give_back(caller, live.row.id, live.row.fence), self._spawn)
+
+    def tab_of(self, caller: Caller, task: Task) -> LiveTab:
+        """The tab that a task names, or the first one of its session."""
+        if task.tab_id:
+            return self._access.usable_tab(caller, task.tab_id, task.session_id or None, None)
+        live = self._registry.session(task.session_id)
+        if live is None or not caller.may_see(live.row.agent_id):
+            raise SessionNotFound("No such session.", sessionId=task.session_id)
+        first = next(iter(live.tabs), None)
+        if first is None:
+            raise SessionNotFound("The session has no tab.", sessionId=task.session_id)
+        return self._access.usable_tab(caller, first, task.session_id, None)
+
+    async def _act(self, caller: Caller, tab: LiveTab, task: Task, on_sent: Callable[[str], None]) -> Any:
+        request = command_of(task, task.deadline_at - self._clock())
+        try:
+            done = await self._commands.run(
+                caller, tab.row.id, request, on_accepted=lambda command_id, _: on_sent(command_id)
+            )
+        except (TabBusy, TabLocked, TabPausedHandoff):
+            raise Blocked(tab) from None
+        if done.outcome == CommandState.CANCELLED:
+            raise Withdrawn
+        if done.error is not None:
+            # A step failed; what became of each goes along.
+            error = from_wire(done.error)
+            error.details["steps"] = done.result
+            raise error
+        return done.result
+
+    async def _give_back(self, caller: Caller, session_id: str, fence: int) -> None:
+        try:
+            await self._sessions.release(caller, session_id, fence)
+        except (LeaseLost, SessionNotFound):
+            # It ended with its browser, or by its own deadline.
+            return
+
+
+def caller_of(task: Task) -> Caller:
+    """As whom the task acts: its agent, with what the credential was allowed that submitted it."""
+    return Caller(agent_id=task.agent_id, scopes=frozenset(task.scopes), controller_id=f"task/{task.id}")

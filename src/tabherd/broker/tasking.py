@@ -1,0 +1,153 @@
+"""Everything about tasks of one node, put together: verbs, scheduler, webhooks, archive, and their common life."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import msgspec
+
+from ..config import Config
+from ..core.lifecycle import TaskState
+from ..core.model import Delivery, Node, Task
+from ..metrics import Metrics
+from ..store.base import Insert, Op, Store
+from .access import Access
+from .commands import Commands
+from .events import EventBus
+from .ids import Ids
+from .marks import Marks
+from .operations import Operations
+from .registry import Registry
+from .scheduler import Scheduler
+from .sessions import Sessions
+from .task_archive import TaskArchive
+from .task_rows import task_view
+from .task_runs import TaskRuns
+from .tasks import Tasks
+from .webhooks import Webhooks
+
+
+class Tasking:
+    """The tasks of this node."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        node: Node,
+        store: Store,
+        registry: Registry,
+        access: Access,
+        commands: Commands,
+        sessions: Sessions,
+        marks: Marks,
+        webhook_secret: bytes,
+        chance: Random,
+        events: EventBus,
+        metrics: Metrics,
+        ids: Ids,
+        clock: Callable[[], int],
+        operations: Operations,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        self._node_id = node.id
+        self._store = store
+        self._marks = marks
+        runs = TaskRuns(
+            own_pid=node.pid,
+            registry=registry,
+            access=access,
+            commands=commands,
+            sessions=sessions,
+            clock=clock,
+            spawn=spawn,
+        )
+        self.webhooks = Webhooks(
+            settings=config.webhooks,
+            secret=config.webhooks.secret.encode() or webhook_secret,
+            node_id=node.id,
+            store=store,
+            events=events,
+            metrics=metrics,
+            clock=clock,
+            chance=chance,
+        )
+        # Written with the end of their task, and to be sent once that is on disk.
+        self._deliveries: dict[str, Delivery] = {}
+        self._archive = TaskArchive(config=config, store=store, clock=clock, forgetting=self.webhooks.forget)
+        self.scheduler = Scheduler(
+            config=config,
+            store=store,
+            registry=registry,
+            runs=runs,
+            marks=marks,
+            events=events,
+            metrics=metrics,
+            clock=clock,
+            spawn=spawn,
+            is_stopping=lambda: operations.is_stopping,
+            on_end=self._on_end,
+            on_saved=self._on_saved,
+        )
+        self.verbs = Tasks(
+            config=config,
+            node_id=node.id,
+            store=store,
+            scheduler=self.scheduler,
+            runs=runs,
+            ids=ids,
+            clock=clock,
+            webhooks=self.webhooks,
+            refuse_when_draining=operations.refuse_commands,
+        )
+        self._sweeping: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Take up what an earlier life left, and go on."""
+        sent = self._marks.left()
+        await self.scheduler.take_up(await self._waiting(), sent)
+        await self._archive.load()
+        await self.webhooks.start()
+        self._sweeping = asyncio.create_task(self._archive.run(), name="task-archive")
+
+    async def stop(self) -> None:
+        """End what runs; what waits stays on disk."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait([self._sweeping])
+        await self.scheduler.stop()
+
+    async def stop_telling(self) -> None:
+        """Deliver no more; what is left is delivered by the next life. Once everything that ended is on disk."""
+        await self.webhooks.stop()
+
+    def reconfigure(self, config: Config) -> None:
+        """Go by other settings from now on."""
+        self.scheduler.reconfigure(config)
+        self.verbs.reconfigure(config)
+        self._archive.reconfigure(config)
+        self.webhooks.reconfigure(config.webhooks)
+
+    def _on_end(self, row: Task) -> tuple[Op, ...]:
+        """What is written in the transaction that ends a task."""
+        if not row.callback_url:
+            return ()
+        body = msgspec.json.encode(task_view(row, row.state))
+        delivery = self._deliveries[row.id] = self.webhooks.delivery_for(row, f"task.{row.state}", body)
+        return (Insert(delivery),)
+
+    def _on_saved(self, row: Task) -> None:
+        self._archive.add(row)
+        if (delivery := self._deliveries.pop(row.id, None)) is not None:
+            self.webhooks.committed(delivery)
+
+    async def _waiting(self) -> list[Task]:
+        after, found = "", list[Task]()
+        where = {"state": str(TaskState.QUEUED)}
+        while page := await self._store.select(Task, where, after=after, limit=10_000):
+            found += page
+            after = page[-1].id
+        return [row for row in found if row.node_id == self._node_id]

@@ -1,0 +1,310 @@
+"""The verbs about tasks: submit, look, list, cancel, count."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+
+import msgspec
+
+from .. import wire
+from ..config import Config
+from ..core.lifecycle import TASK, TaskState, is_terminal
+from ..core.model import ArchivedTask, Task, TaskKey
+from ..errors import (
+    BatchTooLarge,
+    Draining,
+    Forbidden,
+    IdempotencyConflict,
+    InvalidRequest,
+    QueueFull,
+    StateConflict,
+    TabherdError,
+    TaskNotFound,
+)
+from ..store.base import Store
+from .caller import Caller
+from .ids import Ids
+from .scheduler import LiveTask, Scheduler
+from .task_rows import asked_text, check_action, moment_ms, task_view
+from .task_runs import TaskRuns
+from .views import rfc3339
+from .webhooks import Webhooks
+
+PAST_DEADLINE = "deadline: this moment is over."
+STATES = tuple(map(str, TaskState))
+
+
+class Tasks:
+    """The task verbs."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        node_id: str,
+        store: Store,
+        scheduler: Scheduler,
+        runs: TaskRuns,
+        ids: Ids,
+        clock: Callable[[], int],
+        webhooks: Webhooks,
+        refuse_when_draining: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._node_id = node_id
+        self._store = store
+        self._scheduler = scheduler
+        self._runs = runs
+        self._ids = ids
+        self._clock = clock
+        self._webhooks = webhooks
+        self._refuse_when_draining = refuse_when_draining
+
+    # --- Verbs ----------------------------------------------------------------------------------------------
+
+    async def submit(self, caller: Caller, request: wire.SubmitTask) -> wire.SubmittedTask:
+        """Have a task wait for its turn; it is on disk when this returns. One that is not admitted is kept, too."""
+        return await self._submit(self._as_agent(caller, request.agent_id), request)
+
+    async def submit_batch(self, caller: Caller, request: wire.SubmitBatch) -> wire.SubmittedBatch:
+        """The same for several; each is admitted or refused by itself."""
+        if len(request.tasks) > wire.BATCH_MAX:
+            raise BatchTooLarge(
+                f"{len(request.tasks)} tasks are more than a batch may have.",
+                count=len(request.tasks),
+                cap=wire.BATCH_MAX,
+            )
+        caller = self._as_agent(caller, request.agent_id)
+        answers = await asyncio.gather(
+            *(self._submit_one(caller, task, request.callback_url) for task in request.tasks)
+        )
+        refused = sum(answer.error is not None for answer in answers)
+        return wire.SubmittedBatch(tasks=answers, submitted=len(answers) - refused, rejected=refused)
+
+    async def get(self, caller: Caller, task_id: str, wait_ms: int = 0) -> wire.TaskView:
+        """One task; with a time, as soon as it is over, or after that time as it is then."""
+        live = self._scheduler.find(task_id)
+        if live is not None and caller.may_see(live.row.agent_id):
+            if wait_ms:
+                await asyncio.wait([live.ended], timeout=wait_ms / 1000)
+            if not live.is_over or not live.ended.done():
+                return self._live_view(live)
+        return await self._view(await self._row(caller, task_id))
+
+    async def list(
+        self,
+        caller: Caller,
+        *,
+        agent_id: str | None = None,
+        state: str | None = None,
+        limit: int = 100,
+        cursor: str = "",
+    ) -> wire.TaskPage:
+        """The caller's own tasks that are at hand, oldest first; an admin's are those of everybody."""
+        if state is not None and state not in STATES:
+            raise InvalidRequest(f"state: '{state}' is none of {', '.join(STATES)}.", field="state")
+        where: dict[str, str] = {}
+        if not caller.is_admin:
+            if agent_id not in (None, caller.agent_id):
+                return wire.TaskPage(tasks=[])
+            agent_id = caller.agent_id
+        if agent_id is not None:
+            where["agent_id"] = agent_id
+        if state in (TaskState.ASSIGNED, TaskState.RUNNING):
+            return self._flying(agent_id, state, limit, cursor)
+        if state is not None:
+            where["state"] = state
+        rows = await self._store.select(Task, where, after=cursor, limit=limit + 1)
+        views = [
+            self._live_view(live) if (live := self._scheduler.find(row.id)) is not None else await self._view(row)
+            for row in rows[:limit]
+        ]
+        # On disk a task is queued until it is over; what it is now, memory knows.
+        shown = [view for view in views if state is None or view.state == state]
+        return wire.TaskPage(tasks=shown, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
+
+    async def cancel(self, caller: Caller, task_id: str) -> wire.TaskView:
+        """End a task that waits or runs; answers with what it became."""
+        live = self._scheduler.find(task_id)
+        if live is None or not caller.may_see(live.row.agent_id):
+            row = await self._row(caller, task_id)
+            raise StateConflict(f"The task is over: {row.state}.", taskId=task_id, state=row.state)
+        self._scheduler.cancel(live)
+        await asyncio.wait([live.ended])
+        if live.state is not TaskState.CANCELLED:
+            raise StateConflict(f"The task is over: {live.state}.", taskId=task_id, state=live.state)
+        return await self._view(live.row)
+
+    def stats(self) -> wire.SchedulerStats:
+        """What waits and runs, what became of the rest, and the settings."""
+        queue, settings = self._scheduler.queue, self._config.scheduler
+        agents = {
+            agent_id: wire.AgentQueue(queued=waiting, inflight=flying)
+            for agent_id, (waiting, flying) in queue.by_agent().items()
+        }
+        return wire.SchedulerStats(
+            queue=wire.QueueStats(total_queued=queue.waiting, total_inflight=queue.in_flight, agents=agents),
+            metrics=self._scheduler.counter.view(),
+            config={
+                "enabled": settings.enabled,
+                "maxQueueSize": settings.queue_max,
+                "maxPerAgent": settings.queue_max_per_agent,
+                "maxInflight": settings.workers,
+                "maxPerAgentInflight": settings.max_inflight_per_agent,
+                "workerCount": settings.workers,
+                "resultTTLSec": settings.result_ttl_s,
+                "priorityAgingMs": settings.priority_aging_ms,
+                "defaultDeadlineMs": settings.deadline_ms,
+            },
+        )
+
+    def reconfigure(self, config: Config) -> None:
+        """Answer by other settings from now on."""
+        self._config = config
+
+    # --- Submitting -----------------------------------------------------------------------------------------
+
+    def _as_agent(self, caller: Caller, agent_id: str | None) -> Caller:
+        caller.require("tasks")
+        if agent_id is None or agent_id == caller.agent_id:
+            return caller
+        if not caller.is_admin:
+            raise Forbidden("Only an admin may submit for another agent.", field="agentId")
+        return msgspec.structs.replace(caller, agent_id=agent_id)
+
+    async def _submit_one(self, caller: Caller, fields: wire.TaskFields, callback_url: str | None) -> wire.BatchItem:
+        if fields.callback_url is None and callback_url is not None:
+            fields = msgspec.structs.replace(fields, callback_url=callback_url)
+        try:
+            done = await self._submit(caller, fields)
+        except TabherdError as error:
+            task_id = str(error.details.get("taskId", ""))
+            return wire.BatchItem(task_id=task_id, state=TaskState.REJECTED, error=error.to_wire())
+        return wire.BatchItem(task_id=done.task_id, state=done.state, position=done.position, eta_ms=done.eta_ms)
+
+    async def _submit(self, caller: Caller, fields: wire.TaskFields) -> wire.SubmittedTask:
+        self._refuse_when_draining()
+        if not self._config.scheduler.enabled:
+            raise Draining("Tasks are not taken here ([scheduler] enabled).", retry_after_ms=5_000)
+        row = self._row_of(caller, fields)
+        key = None
+        if fields.idempotency_key is not None:
+            key = self._key_of(caller.agent_id, fields, row)
+            row = msgspec.structs.replace(row, key_id=key.id)
+            if (earlier := await self._store.get(TaskKey, key.id)) is not None:
+                return await self._answer_again(caller, key, earlier)
+        try:
+            task_id = await self._scheduler.submit(row, key)
+        except QueueFull as error:
+            await self._reject(row, error)
+            raise
+        if task_id != row.id:
+            assert key is not None
+            return await self._answer_again(caller, key, await self._store.get(TaskKey, key.id))
+        live = self._scheduler.find(row.id)
+        position, eta_ms = (None, None) if live is None else self._scheduler.standing(live)
+        state = TaskState.QUEUED if live is None else live.state
+        return wire.SubmittedTask(
+            task_id=row.id, state=state, position=position, eta_ms=eta_ms, created_at=rfc3339(row.created_at)
+        )
+
+    def _row_of(self, caller: Caller, fields: wire.TaskFields) -> Task:
+        """The task as it is kept; raises for one that could never be run."""
+        now, settings = self._clock(), self._config.scheduler
+        action = check_action(fields)
+        deadline_at = now + settings.deadline_ms if fields.deadline is None else moment_ms(fields.deadline, "deadline")
+        if deadline_at <= now:
+            raise InvalidRequest(PAST_DEADLINE, field="deadline")
+        if fields.callback_url is not None:
+            self._webhooks.check(fields.callback_url)
+        if fields.pool not in self._config.pools:
+            raise InvalidRequest(f"pool: there is no pool '{fields.pool}'.", field="pool")
+        row = Task(
+            id=self._ids.mint_ordered("tsk"),
+            node_id=self._node_id,
+            agent_id=caller.agent_id,
+            state=TaskState.QUEUED,
+            action=action,
+            tab_id=fields.tab_id or "",
+            session_id=fields.session_id or "",
+            pool=fields.pool,
+            request=asked_text(fields),
+            priority=fields.priority,
+            created_at=now,
+            deadline_at=deadline_at,
+            is_idempotent=fields.idempotent,
+            scopes=tuple(sorted(caller.scopes)),
+            callback_url=fields.callback_url or "",
+        )
+        if row.tab_id or row.session_id:
+            # Whose it is, is asked again when it runs.
+            self._runs.tab_of(caller, row)
+        return row
+
+    def _key_of(self, agent_id: str, fields: wire.TaskFields, row: Task) -> TaskKey:
+        body = msgspec.json.encode(msgspec.structs.replace(fields, idempotency_key=None))
+        # Hashed: a key may have any characters, and must not be able to look like another agent's.
+        pair = msgspec.json.encode((agent_id, fields.idempotency_key))
+        return TaskKey(
+            id=hashlib.sha256(pair).hexdigest(),
+            task_id=row.id,
+            body_hash=hashlib.sha256(body).hexdigest(),
+            created_at=row.created_at,
+        )
+
+    async def _answer_again(self, caller: Caller, asked: TaskKey, earlier: TaskKey | None) -> wire.SubmittedTask:
+        if earlier is None:
+            # It went with its task, days old as that was, between two looks.
+            raise StateConflict("The task of this key has just been forgotten.", action="Submit it again.")
+        if earlier.body_hash != asked.body_hash:
+            raise IdempotencyConflict("This idempotency key was used for another task.", taskId=earlier.task_id)
+        view = await self.get(caller, earlier.task_id)
+        return wire.SubmittedTask(
+            task_id=view.task_id,
+            state=view.state,
+            position=view.position,
+            eta_ms=view.eta_ms,
+            created_at=view.created_at,
+        )
+
+    async def _reject(self, row: Task, error: QueueFull) -> None:
+        error.retry_after_ms = self._scheduler.retry_after_ms()
+        error.details["taskId"] = row.id
+        rejected = msgspec.structs.replace(
+            row, state=TaskState.REJECTED, completed_at=row.created_at, error=error.message, code=error.code
+        )
+        await self._scheduler.reject(rejected)
+
+    # --- Looking --------------------------------------------------------------------------------------------
+
+    async def _row(self, caller: Caller, task_id: str) -> Task:
+        row: Task | None = await self._store.get(Task, task_id) or await self._store.get(ArchivedTask, task_id)
+        if row is None or not caller.may_see(row.agent_id):
+            raise TaskNotFound("No such task.")
+        return row
+
+    def _live_view(self, live: LiveTask) -> wire.TaskView:
+        # Its end is told when it is on disk.
+        state = TaskState.RUNNING if live.is_over else live.state
+        row = msgspec.structs.replace(live.row, result="", error="", code="") if live.is_over else live.row
+        position, eta_ms = self._scheduler.standing(live)
+        return task_view(row, state, position=position, eta_ms=eta_ms)
+
+    async def _view(self, row: Task) -> wire.TaskView:
+        assert is_terminal(TASK, row.state) or self._scheduler.find(row.id) is None
+        return task_view(row, row.state, webhook=await self._webhooks.view(row.id) if row.callback_url else None)
+
+    def _flying(self, agent_id: str | None, state: str, limit: int, cursor: str) -> wire.TaskPage:
+        found = sorted(
+            (
+                live
+                for live in self._scheduler.in_flight()
+                if live.state == state and live.row.id > cursor and agent_id in (None, live.row.agent_id)
+            ),
+            key=lambda live: live.row.id,
+        )
+        page = found[:limit]
+        next_cursor = page[-1].row.id if len(found) > limit else None
+        return wire.TaskPage(tasks=[self._live_view(live) for live in page], next_cursor=next_cursor)

@@ -1,0 +1,52 @@
+"""What the routes about tasks do: take the request apart, call the verb, hand back its answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from .. import wire
+from .route import Call, Service
+
+
+class TasksQuery(wire.Request, frozen=True, kw_only=True):
+    # Only tasks of this agent.
+    agent_id: wire.Agent | None = None
+    # Only tasks in this state.
+    state: wire.Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    # Where the page before ended.
+    cursor: Annotated[str, Meta(max_length=200)] = ""
+
+
+class TaskQuery(wire.Request, frozen=True, kw_only=True):
+    # Answer as soon as the task is over, or after so long as it is then.
+    wait_ms: Annotated[int, Meta(ge=0, le=120_000)] = 0
+
+
+async def submit_task(service: Service, call: Call) -> wire.SubmittedTask:
+    return await service.broker.tasking.verbs.submit(call.caller, call.body)
+
+
+async def submit_batch(service: Service, call: Call) -> wire.SubmittedBatch:
+    return await service.broker.tasking.verbs.submit_batch(call.caller, call.body)
+
+
+async def list_tasks(service: Service, call: Call) -> wire.TaskPage:
+    query: TasksQuery = call.query
+    return await service.broker.tasking.verbs.list(
+        call.caller, agent_id=query.agent_id, state=query.state, limit=query.limit, cursor=query.cursor
+    )
+
+
+async def get_task(service: Service, call: Call) -> wire.TaskView:
+    return await service.broker.tasking.verbs.get(call.caller, call.id, call.query.wait_ms)
+
+
+async def cancel_task(service: Service, call: Call) -> wire.TaskView:
+    return await service.broker.tasking.verbs.cancel(call.caller, call.id)
+
+
+async def show_scheduler(service: Service, call: Call) -> wire.SchedulerStats:
+    return service.broker.tasking.verbs.stats()

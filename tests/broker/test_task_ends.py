@@ -1,0 +1,107 @@
+"""What is told of tasks that fail half-way, are cancelled from behind, have too much to say, or wait behind another."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.broker.house import ADA, House, agent, in_house
+from tests.broker.test_tasks import check_counters, ended, get, labels, submit, with_retention, with_scheduler
+
+from tabherd import errors, wire
+from tabherd.broker.scheduler import RESULT_MAX_CHARS
+from tabherd.core.model import TaskKey
+
+
+@in_house()
+async def test_a_step_that_fails_fails_the_task_which_tells_what_became_of_each(house: House) -> None:
+    session = await house.open()
+
+    async def perform(tab: Any, action: Any, progress: Any) -> str:
+        if action.expression == "2":
+            raise errors.JavascriptError("The page threw: no")
+        return "fine"
+
+    house.broker.commands._perform = perform
+    steps: list[Any] = [wire.Evaluate(expression=label) for label in ("1", "2", "3")]
+    request = wire.SubmitTask(steps=steps, tab_id=session.tabs[0].tab_id)
+    (view,) = await ended(house, (await house.broker.tasking.verbs.submit(ADA, request)).task_id)
+    assert (view.state, view.code, view.error) == ("failed", "javascript_error", "The page threw: no")
+    assert [step["ok"] for step in view.result] == [True, False]
+    check_counters(house)
+
+
+@in_house()
+async def test_an_action_keeps_its_own_time_within_the_deadline(house: House) -> None:
+    session = await house.open()
+    request = wire.SubmitTask(
+        action="evaluate", params={"expression": "held", "timeoutMs": 500}, tab_id=session.tabs[0].tab_id
+    )
+    (view,) = await ended(house, (await house.broker.tasking.verbs.submit(ADA, request)).task_id)
+    assert (view.state, view.code) == ("failed", "command_timed_out")
+    assert view.latency_ms is not None
+    assert view.latency_ms < 1_000
+
+
+@in_house()
+async def test_a_result_that_is_too_large_to_be_kept_is_said_to_be(house: House) -> None:
+    session = await house.open()
+
+    async def perform(*_: Any) -> str:
+        return "x" * RESULT_MAX_CHARS
+
+    house.broker.commands._perform = perform
+    (view,) = await ended(house, await submit(house, tab_id=session.tabs[0].tab_id))
+    assert (view.state, view.result, view.code) == ("done", None, "body_too_large")
+    check_counters(house)
+
+
+@in_house()
+async def test_a_task_whose_command_is_cancelled_is_cancelled(house: House) -> None:
+    session = await house.open()
+    task_id = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house) == ["held"])
+    holder = house.broker.tabs.get(ADA, session.tabs[0].tab_id).holder
+    assert holder is not None
+    await house.broker.commands.cancel(ADA, str(holder.command_id))
+    assert (await ended(house, task_id))[0].state == "cancelled"
+    check_counters(house)
+
+
+@in_house()
+async def test_who_is_first_but_behind_one_that_runs_is_not_told_to_start_at_once(house: House) -> None:
+    session = await house.open()
+    tab_id = session.tabs[0].tab_id
+    before = await submit(house, "a-held", tab_id=tab_id)
+    await house.until(lambda: labels(house) == ["a-held"])
+    await asyncio.sleep(0.4)
+    house.finish("a-held")
+    await ended(house, before)
+    await submit(house, "b-held", tab_id=tab_id)
+    view = await get(house, await submit(house, "c", tab_id=tab_id))
+    assert (view.position, view.eta_ms is not None and view.eta_ms >= 400) == (1, True)
+
+
+# --- Keys -------------------------------------------------------------------------------------------------------
+
+
+@in_house()
+async def test_a_key_is_kept_as_long_as_its_task_and_goes_with_it(house: House) -> None:
+    session = await house.open(keep_alive=True)
+    tab_id = session.tabs[0].tab_id
+    done = [await submit(house, str(n), tab_id=tab_id, idempotency_key=f"k{n}") for n in range(4)]
+    await ended(house, *done)
+    house.broker.tasking.reconfigure(with_retention(with_scheduler(house, result_ttl_s=1), tasks_max=2))
+    await asyncio.sleep(5)
+    assert {row.task_id for row in house.disk.rows(TaskKey)} == {*done[-2:]}
+    assert await submit(house, "3", tab_id=tab_id, idempotency_key="k3") == done[3]
+    assert await submit(house, "0", tab_id=tab_id, idempotency_key="k0") not in done
+
+
+@in_house()
+async def test_keys_of_agents_never_meet_however_they_are_called(house: House) -> None:
+    one, other = agent("a"), agent("a:b")
+    first = await submit(house, "1", one, idempotency_key="b:c")
+    second = await submit(house, "1", other, idempotency_key="c")
+    assert first != second
+    assert [view.agent_id for view in await ended(house, first, second)] == ["a", "a:b"]

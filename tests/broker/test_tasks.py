@@ -1,0 +1,576 @@
+"""Tasks: admitted, run in their turn, ended once, and there again after whatever happened to the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from tests.broker.house import ADA, ADMIN, BOB, House, in_house
+
+from tabherd import config, errors, wire
+from tabherd.broker.caller import Caller
+from tabherd.broker.webhook_send import Post, Reply
+from tabherd.config import Config
+from tabherd.core.lifecycle import TaskState
+from tabherd.core.model import ArchivedTask, Task
+
+
+async def submit(house: House, label: str = "one", caller: Caller = ADA, **fields: Any) -> str:
+    """A task that evaluates the label; its id."""
+    request = wire.SubmitTask(action="evaluate", params={"expression": label}, **fields)
+    return (await house.broker.tasking.verbs.submit(caller, request)).task_id
+
+
+async def get(house: House, task_id: str, caller: Caller = ADA, wait_ms: int = 0) -> wire.TaskView:
+    return await house.broker.tasking.verbs.get(caller, task_id, wait_ms)
+
+
+async def ended(house: House, *task_ids: str) -> list[wire.TaskView]:
+    """Until they are over; how they ended."""
+    return [await get(house, task_id, ADMIN, wait_ms=120_000) for task_id in task_ids]
+
+
+def labels(house: House) -> list[str]:
+    return [label for _, label in house.sent]
+
+
+def rows(house: House) -> dict[str, Task]:
+    return {row.id: row for row in house.disk.rows(Task)}
+
+
+def check_counters(house: House) -> None:
+    """What is counted is what can be recounted."""
+    counts = house.broker.tasking.verbs.stats()
+    states = [row.state for row in (*house.disk.rows(Task), *house.disk.rows(ArchivedTask))]
+    assert counts.metrics.tasks_submitted == len(states)
+    assert counts.metrics.tasks_completed == states.count(TaskState.DONE)
+    assert counts.metrics.tasks_failed == states.count(TaskState.FAILED)
+    assert counts.metrics.tasks_cancelled == states.count(TaskState.CANCELLED)
+    assert counts.metrics.tasks_rejected == states.count(TaskState.REJECTED)
+    assert counts.queue.total_queued + counts.queue.total_inflight == states.count(TaskState.QUEUED)
+
+
+# --- From submission to end -------------------------------------------------------------------------------------
+
+
+@in_house()
+async def test_a_task_on_a_tab_is_run_and_keeps_its_result(house: House) -> None:
+    session = await house.open()
+    task_id = await submit(house, tab_id=session.tabs[0].tab_id)
+    assert rows(house)[task_id].state is TaskState.QUEUED
+    (view,) = await ended(house, task_id)
+    assert (view.state, view.result, view.attempts, view.error) == ("done", "one", 1, None)
+    assert view.started_at is not None
+    assert view.completed_at is not None
+    assert rows(house)[task_id].state is TaskState.DONE
+    check_counters(house)
+
+
+@in_house()
+async def test_a_task_on_a_session_runs_on_its_first_tab(house: House) -> None:
+    session = await house.open()
+    (view,) = await ended(house, await submit(house, session_id=session.session_id))
+    assert view.state == "done"
+    assert house.sent[-1][0] == house.page(session).target_id
+
+
+@in_house()
+async def test_a_task_that_brings_no_tab_has_one_leased_and_given_back(house: House) -> None:
+    task_id = await submit(house, "held")
+    await house.until(lambda: labels(house) == ["held"])
+    assert house.stats().active == 1
+    house.finish("held")
+    assert (await ended(house, task_id))[0].state == "done"
+    await house.until(lambda: house.stats().active == 0)
+
+
+@in_house()
+async def test_steps_are_one_task(house: House) -> None:
+    session = await house.open()
+    steps: list[Any] = [wire.Evaluate(expression="1"), wire.Evaluate(expression="2")]
+    request = wire.SubmitTask(steps=steps, tab_id=session.tabs[0].tab_id)
+    done = await house.broker.tasking.verbs.submit(ADA, request)
+    (view,) = await ended(house, done.task_id)
+    assert (view.action, view.state) == ("steps", "done")
+    assert [step["result"] for step in view.result] == ["1", "2"]
+
+
+@in_house()
+async def test_what_the_page_refuses_is_how_the_task_failed(house: House) -> None:
+    session = await house.open()
+
+    async def throws(*_: Any) -> Any:
+        raise errors.JavascriptError("The page threw: no")
+
+    house.broker.commands._perform = throws
+    (view,) = await ended(house, await submit(house, tab_id=session.tabs[0].tab_id))
+    assert (view.state, view.code, view.error) == ("failed", "javascript_error", "The page threw: no")
+    check_counters(house)
+
+
+# --- Refusals ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"action": "fly"}, errors.UnknownAction),
+        ({"action": "click", "params": {"selector": "#a"}}, errors.InvalidRequest),
+        ({"action": "click", "params": {"kind": "text"}}, errors.InvalidRequest),
+        ({"action": "fill", "params": {}}, errors.InvalidRequest),
+        ({}, errors.InvalidRequest),
+        ({"action": "text", "steps": [wire.Text()]}, errors.InvalidRequest),
+        ({"action": "text", "deadline": "yesterday"}, errors.InvalidRequest),
+        ({"action": "text", "deadline": "2026-01-01T00:00:00"}, errors.InvalidRequest),
+        ({"action": "text", "deadline": 1}, errors.InvalidRequest),
+        ({"action": "text", "pool": "nowhere"}, errors.InvalidRequest),
+        ({"action": "text", "tab_id": "tab_of_nobody"}, errors.TabNotFound),
+        ({"action": "text", "session_id": "ses_of_nobody"}, errors.SessionNotFound),
+    ],
+    ids=str,
+)
+def test_what_could_never_be_run_is_refused(fields: dict[str, Any], error: type[errors.TabherdError]) -> None:
+    @in_house()
+    async def scene(house: House) -> None:
+        with pytest.raises(error):
+            await house.broker.tasking.verbs.submit(ADA, wire.SubmitTask(**fields))
+        assert rows(house) == {}
+        check_counters(house)
+
+    scene()
+
+
+@in_house()
+async def test_tabs_and_tasks_of_others_do_not_exist(house: House) -> None:
+    session = await house.open()
+    with pytest.raises(errors.TabNotFound):
+        await submit(house, caller=BOB, tab_id=session.tabs[0].tab_id)
+    task_id = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    for verb in (house.broker.tasking.verbs.get, house.broker.tasking.verbs.cancel):
+        with pytest.raises(errors.TaskNotFound):
+            await verb(BOB, task_id)
+    assert (await house.broker.tasking.verbs.list(BOB)).tasks == []
+    house.finish("held")
+    await ended(house, task_id)
+    with pytest.raises(errors.TaskNotFound):
+        await get(house, task_id, BOB)
+
+
+@in_house()
+async def test_only_an_admin_submits_for_others(house: House) -> None:
+    with pytest.raises(errors.Forbidden):
+        await submit(house, caller=BOB, agent_id="ada")
+    task_id = await submit(house, caller=ADMIN, agent_id="ada")
+    assert (await ended(house, task_id))[0].agent_id == "ada"
+
+
+@in_house()
+async def test_a_task_may_do_what_its_credential_may(house: House) -> None:
+    session = await house.open()
+    weak = Caller(agent_id="ada", scopes=frozenset({"browse", "tasks"}), controller_id="weak")
+    (view,) = await ended(house, await submit(house, caller=weak, tab_id=session.tabs[0].tab_id))
+    assert (view.state, view.code) == ("failed", "forbidden")
+
+
+@in_house()
+async def test_beyond_the_bound_tasks_are_rejected_and_kept(house: House) -> None:
+    session = await house.open()
+    house.broker.tasking.reconfigure(with_scheduler(house, queue_max=2, workers=1))
+    first = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house) == ["held"])
+    waiting = [await submit(house, tab_id=session.tabs[0].tab_id) for _ in range(2)]
+    with pytest.raises(errors.QueueFull) as refused:
+        await submit(house, tab_id=session.tabs[0].tab_id)
+    assert refused.value.retry_after_ms
+    rejected = await get(house, refused.value.details["taskId"])
+    assert (rejected.state, rejected.code) == ("rejected", "queue_full")
+    house.finish("held")
+    assert [view.state for view in await ended(house, first, *waiting)] == ["done"] * 3
+    check_counters(house)
+
+
+@in_house()
+async def test_those_that_are_being_written_count_as_waiting(house: House) -> None:
+    session = await house.open()
+    house.broker.tasking.reconfigure(with_scheduler(house, queue_max=3))
+    submitting = [submit(house, tab_id=session.tabs[0].tab_id) for _ in range(10)]
+    answers = await asyncio.gather(*submitting, return_exceptions=True)
+    assert [isinstance(answer, errors.QueueFull) for answer in answers] == [False] * 3 + [True] * 7
+
+
+@in_house()
+async def test_a_batch_is_admitted_as_far_as_it_may(house: House) -> None:
+    house.broker.tasking.reconfigure(with_scheduler(house, queue_max=2))
+    fields = wire.TaskFields(action="evaluate", params={"expression": "1"})
+    bad = wire.TaskFields(action="fly")
+    answer = await house.broker.tasking.verbs.submit_batch(ADA, wire.SubmitBatch(tasks=[fields, bad, fields, fields]))
+    assert (answer.submitted, answer.rejected) == (2, 2)
+    assert [item.error and item.error["code"] for item in answer.tasks] == [None, "unknown_action", None, "queue_full"]
+    await ended(house, answer.tasks[0].task_id, answer.tasks[2].task_id)
+    with pytest.raises(errors.BatchTooLarge):
+        await house.broker.tasking.verbs.submit_batch(ADA, wire.SubmitBatch(tasks=[fields] * 51))
+
+
+@in_house()
+async def test_the_same_key_is_the_same_task(house: House) -> None:
+    session = await house.open()
+    asked = {"tab_id": session.tabs[0].tab_id, "idempotency_key": "k"}
+    ids = await asyncio.gather(*(submit(house, "held", **asked) for _ in range(3)))
+    assert len(set(ids)) == 1
+    with pytest.raises(errors.IdempotencyConflict):
+        await submit(house, "other", **asked)
+    of_bob = await submit(house, "held", caller=BOB, idempotency_key="k")
+    assert of_bob != ids[0]
+    house.finish("held")
+    await ended(house, ids[0], of_bob)
+    assert await submit(house, "held", **asked) == ids[0]
+    assert labels(house).count("held") == 2
+
+
+# --- Turns ------------------------------------------------------------------------------------------------------
+
+
+@in_house()
+async def test_a_tab_that_somebody_else_has_keeps_no_worker_and_is_taken_when_it_is_free(house: House) -> None:
+    house.broker.tasking.reconfigure(with_scheduler(house, workers=1))
+    busy, free = await house.open(), await house.open()
+    command = asyncio.ensure_future(house.act(busy, "mine-held", timeout_ms=60_000))
+    await house.until(lambda: house.page(busy).active)
+    waiting = await submit(house, "waiting", tab_id=busy.tabs[0].tab_id)
+    other = await submit(house, "other", tab_id=free.tabs[0].tab_id)
+    assert (await ended(house, other))[0].state == "done"
+    assert (await get(house, waiting)).state == "queued"
+    house.finish("mine-held")
+    await command
+    assert (await ended(house, waiting))[0].state == "done"
+    assert labels(house) == ["mine-held", "other", "waiting"]
+
+
+@in_house()
+async def test_a_locked_tab_is_waited_for(house: House) -> None:
+    session = await house.open()
+    tab_id = session.tabs[0].tab_id
+    lock = await house.broker.tab_locks.lock(ADA, tab_id, wire.LockTab(lock_lease_ms=5_000))
+    task_id = await submit(house, tab_id=tab_id)
+    await asyncio.sleep(1)
+    assert (await get(house, task_id)).state == "queued"
+    house.broker.tab_locks.unlock(ADA, tab_id, lock.ticket)
+    assert (await ended(house, task_id))[0].state == "done"
+
+
+@in_house()
+async def test_a_tab_that_is_closed_fails_what_waits_for_it(house: House) -> None:
+    session = await house.open()
+    tab_id = session.tabs[0].tab_id
+    await house.broker.tab_locks.lock(ADA, tab_id, wire.LockTab(lock_lease_ms=60_000))
+    task_id = await submit(house, tab_id=tab_id)
+    await asyncio.sleep(1)
+    await house.release(session)
+    (view,) = await ended(house, task_id)
+    assert (view.state, view.code) == ("failed", "lease_lost")
+
+
+@in_house()
+async def test_tasks_keep_their_session_alive(house: House) -> None:
+    session = await house.open()
+    later = wire.SubmitTask(
+        action="evaluate",
+        params={"expression": "x-held"},
+        tab_id=session.tabs[0].tab_id,
+        deadline=house.now + 3_600_000,
+    )
+    first = (await house.broker.tasking.verbs.submit(ADA, later)).task_id
+    await asyncio.sleep(1_000)
+    assert house.is_bound(session)
+    house.finish("x-held")
+    await ended(house, first)
+    await house.until(lambda: not house.is_bound(session))
+
+
+@in_house(sessions_per_browser=2)
+async def test_one_task_at_a_time_waits_for_a_place_and_others_are_not_kept_from_theirs(house: House) -> None:
+    house.broker.tasking.reconfigure(with_scheduler(house, workers=2))
+    first, second = await house.open(), await house.open(BOB)
+    leasing = [await submit(house, f"leased-{n}") for n in range(3)]
+    await asyncio.sleep(1)
+    on_tab = await submit(house, "on tab", tab_id=first.tabs[0].tab_id)
+    assert (await ended(house, on_tab))[0].state == "done"
+    await house.release(second, BOB)
+    assert [view.state for view in await ended(house, *leasing)] == ["done"] * 3
+
+
+@in_house()
+async def test_agents_take_turns(house: House) -> None:
+    house.broker.tasking.reconfigure(with_scheduler(house, workers=1))
+    greedy, ada = await house.open(BOB), await house.open()
+    first = await submit(house, "held", BOB, tab_id=greedy.tabs[0].tab_id)
+    flood = [await submit(house, f"greedy-{n}", BOB, tab_id=greedy.tabs[0].tab_id) for n in range(20)]
+    single = await submit(house, "single", tab_id=ada.tabs[0].tab_id)
+    house.finish("held")
+    await ended(house, first, single, *flood)
+    assert labels(house)[:2] == ["held", "single"]
+    check_counters(house)
+
+
+@in_house()
+async def test_positions_and_times_are_told(house: House) -> None:
+    house.broker.tasking.reconfigure(with_scheduler(house, workers=1))
+    session = await house.open()
+    await ended(house, await submit(house, tab_id=session.tabs[0].tab_id))
+    first = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house)[-1:] == ["held"])
+    waiting = [await submit(house, tab_id=session.tabs[0].tab_id) for _ in range(3)]
+    views = [await get(house, task_id) for task_id in waiting]
+    assert [view.position for view in views] == [1, 2, 3]
+    assert all(view.eta_ms is not None for view in views)
+    assert (await get(house, first)).position is None
+    house.finish("held")
+    await ended(house, first, *waiting)
+
+
+# --- Deadlines and cancelling -----------------------------------------------------------------------------------
+
+
+@in_house()
+async def test_a_task_that_waits_too_long_fails_at_its_deadline(house: House) -> None:
+    session = await house.open()
+    first = await submit(house, "held", tab_id=session.tabs[0].tab_id, deadline=house.now + 600_000)
+    late = await submit(house, "late", tab_id=session.tabs[0].tab_id, deadline=house.now + 5_000)
+    began = house.now
+    (view,) = await ended(house, late)
+    assert (view.state, view.code, view.error) == ("failed", "deadline_exceeded", "deadline exceeded while queued")
+    assert 5_000 <= house.now - began <= 5_050
+    house.finish("held")
+    await ended(house, first)
+    assert labels(house) == ["held"]
+    assert house.broker.tasking.verbs.stats().metrics.tasks_expired == 1
+    check_counters(house)
+
+
+@in_house()
+async def test_a_task_that_runs_too_long_fails_at_its_deadline(house: House) -> None:
+    session = await house.open()
+    task_id = await submit(house, "never-held", tab_id=session.tabs[0].tab_id, deadline=house.now + 5_000)
+    began = house.now
+    (view,) = await ended(house, task_id)
+    assert (view.state, view.code) == ("failed", "deadline_exceeded")
+    assert house.now - began <= 5_100
+    check_counters(house)
+
+
+@in_house()
+async def test_a_task_that_waits_is_cancelled(house: House) -> None:
+    session = await house.open()
+    first = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    second = await submit(house, "second", tab_id=session.tabs[0].tab_id)
+    assert (await house.broker.tasking.verbs.cancel(ADA, second)).state == "cancelled"
+    house.finish("held")
+    await ended(house, first)
+    assert labels(house) == ["held"]
+    with pytest.raises(errors.StateConflict):
+        await house.broker.tasking.verbs.cancel(ADA, second)
+    check_counters(house)
+
+
+@in_house()
+async def test_a_task_that_runs_is_cancelled(house: House) -> None:
+    session = await house.open()
+    task_id = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house) == ["held"])
+    assert (await house.broker.tasking.verbs.cancel(ADA, task_id)).state == "cancelled"
+    assert house.broker.tasking.verbs.stats().queue.total_inflight == 0
+    check_counters(house)
+    assert (await ended(house, await submit(house, "next", tab_id=session.tabs[0].tab_id)))[0].state == "done"
+
+
+@in_house(sessions_per_browser=1)
+async def test_a_task_that_waits_for_a_place_is_cancelled_and_leaves_no_place_taken(house: House) -> None:
+    session = await house.open()
+    task_id = await submit(house)
+    await asyncio.sleep(1)
+    assert (await house.broker.tasking.verbs.cancel(ADA, task_id)).state == "cancelled"
+    await house.release(session)
+    assert (await ended(house, await submit(house)))[0].state == "done"
+
+
+# --- Crashes ----------------------------------------------------------------------------------------------------
+
+
+@in_house()
+async def test_tasks_that_wait_when_the_broker_is_killed_are_run_by_the_next(house: House) -> None:
+    session = await house.open()
+    first = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house) == ["held"])
+    waiting = [await submit(house, f"w{n}", tab_id=session.tabs[0].tab_id) for n in range(3)]
+    await house.kill()
+    views = await ended(house, first, *waiting)
+    assert [view.state for view in views] == ["failed", "done", "done", "done"]
+    assert (views[0].code, views[0].attempts) == ("outcome_unknown", 1)
+    assert labels(house) == ["held", "w0", "w1", "w2"]
+    check_counters(house)
+
+
+@in_house()
+async def test_an_idempotent_task_is_run_again_as_often_as_it_may(house: House) -> None:
+    session = await house.open()
+    task_id = await submit(house, "x-held", tab_id=session.tabs[0].tab_id, idempotent=True, deadline=house.now + 10**6)
+    for attempt in range(1, 4):
+        await house.until(lambda seen=attempt: labels(house).count("x-held") == seen)  # type: ignore[misc]
+        await house.kill()
+    (view,) = await ended(house, task_id)
+    assert (view.state, view.code, view.attempts) == ("failed", "outcome_unknown", 3)
+
+
+@in_house()
+async def test_a_result_that_was_acknowledged_survives(house: House) -> None:
+    session = await house.open()
+    task_id = await submit(house, tab_id=session.tabs[0].tab_id)
+    await ended(house, task_id)
+    await house.kill()
+    view = await get(house, task_id)
+    assert (view.state, view.result) == ("done", "one")
+    assert labels(house) == ["one"]
+
+
+@in_house()
+async def test_a_browser_that_dies_before_a_task_is_sent_costs_it_nothing(house: House) -> None:
+    session = await house.open()
+    await house.lose_browser(session)
+    task_id = await submit(house, tab_id=session.tabs[0].tab_id)
+    assert (await ended(house, task_id))[0].state == "done"
+
+
+@in_house()
+async def test_a_browser_that_dies_under_a_task_leaves_its_outcome_unknown(house: House) -> None:
+    session = await house.open()
+    task_id = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house) == ["held"])
+    house.process(session).die("killed")
+    (view,) = await ended(house, task_id)
+    assert (view.state, view.code) == ("failed", "outcome_unknown")
+    await house.recovered(session)
+    check_counters(house)
+
+
+@in_house()
+async def test_an_orderly_stop_leaves_what_waits_for_the_next_start(house: House) -> None:
+    session = await house.open()
+    first = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house) == ["held"])
+    second = await submit(house, "second", tab_id=session.tabs[0].tab_id)
+    await house.restart()
+    views = await ended(house, first, second)
+    assert [(view.state, view.code) for view in views] == [("failed", "outcome_unknown"), ("done", None)]
+
+
+# --- What is over -----------------------------------------------------------------------------------------------
+
+
+@in_house()
+async def test_results_are_at_hand_for_a_while_then_in_the_archive_then_gone(house: House) -> None:
+    house.broker.tasking.reconfigure(with_retention(house.config, tasks_s=900))
+    session = await house.open(keep_alive=True)
+    task_id = await submit(house, tab_id=session.tabs[0].tab_id)
+    await ended(house, task_id)
+    await asyncio.sleep(299)
+    assert task_id in rows(house)
+    await asyncio.sleep(3)
+    assert rows(house) == {}
+    assert (await get(house, task_id)).result == "one"
+    check_counters(house)
+    await asyncio.sleep(900)
+    with pytest.raises(errors.TaskNotFound):
+        await get(house, task_id)
+
+
+@in_house()
+async def test_the_archive_keeps_no_more_than_it_may(house: House) -> None:
+    session = await house.open(keep_alive=True)
+    done = [await submit(house, str(n), tab_id=session.tabs[0].tab_id) for n in range(6)]
+    await ended(house, *done)
+    house.broker.tasking.reconfigure(with_retention(with_scheduler(house, result_ttl_s=1), tasks_max=2))
+    await asyncio.sleep(5)
+    assert [row.id for row in house.disk.rows(ArchivedTask)] == done[-2:]
+
+
+@in_house()
+async def test_lists_are_paged_and_filtered(house: House) -> None:
+    session, other = await house.open(), await house.open(BOB)
+    done = [await submit(house, str(n), tab_id=session.tabs[0].tab_id) for n in range(3)]
+    await ended(house, *done)
+    flying = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    theirs = await submit(house, "b-held", BOB, tab_id=other.tabs[0].tab_id)
+    await house.until(lambda: {"held", "b-held"} <= set(labels(house)))
+    waiting = await submit(house, "w", tab_id=session.tabs[0].tab_id)
+    verbs = house.broker.tasking.verbs
+
+    async def listed(caller: Caller = ADA, **query: Any) -> list[str]:
+        return [task.task_id for task in (await verbs.list(caller, **query)).tasks]
+
+    assert await listed() == [*done, flying, waiting]
+    assert await listed(ADMIN) == [*done, flying, theirs, waiting]
+    assert await listed(ADMIN, agent_id="bob") == [theirs]
+    assert await listed(state="done") == done
+    assert await listed(state="running") == [flying]
+    assert await listed(state="queued") == [waiting]
+    page = await verbs.list(ADA, limit=2)
+    assert [task.task_id for task in page.tasks] == done[:2]
+    assert await listed(cursor=page.next_cursor, limit=2) == [done[2], flying]
+    with pytest.raises(errors.InvalidRequest):
+        await verbs.list(ADA, state="lost")
+    for label in ("held", "b-held"):
+        house.finish(label)
+    await ended(house, flying, theirs, waiting)
+
+
+@in_house()
+async def test_who_waits_for_a_task_hears_of_its_end_or_how_far_it_is(house: House) -> None:
+    session = await house.open()
+    task_id = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    began = house.now
+    assert (await get(house, task_id, wait_ms=1_000)).state == "running"
+    assert house.now - began >= 1_000
+    waiting = asyncio.ensure_future(get(house, task_id, wait_ms=60_000))
+    await asyncio.sleep(0)
+    house.finish("held")
+    assert (await waiting).state == "done"
+
+
+def with_scheduler(house: House, **scheduler: Any) -> Config:
+    return msgspec.structs.replace(house.config, scheduler=config.Scheduler(**scheduler))
+
+
+def with_retention(settings: Config, **retention: Any) -> Config:
+    return msgspec.structs.replace(settings, retention=config.Retention(**retention))
+
+
+# --- Webhooks ---------------------------------------------------------------------------------------------------
+
+
+@in_house()
+async def test_the_end_of_a_task_is_told_to_its_callback_url(house: House) -> None:
+    session = await house.open()
+    posts: list[Post] = []
+
+    async def send(post: Post) -> Reply:
+        posts.append(post)
+        return Reply(status=200)
+
+    house.broker.tasking.webhooks._send = send
+    task_id = await submit(house, tab_id=session.tabs[0].tab_id, callback_url="http://93.184.216.34/hook")
+    await ended(house, task_id)
+    await house.until(lambda: posts)
+    assert posts[0].headers["X-Tabherd-Event"] == "task.done"
+    await asyncio.sleep(1)
+    webhook = (await get(house, task_id)).webhook
+    assert webhook is not None
+    assert (webhook.state, webhook.attempts) == ("delivered", 1)
+
+
+@in_house()
+async def test_a_callback_url_that_must_not_be_called_is_refused(house: House) -> None:
+    for url in ("file:///etc/passwd", "http://127.0.0.1/", "http://user:word@shop.test/"):
+        with pytest.raises((errors.InvalidRequest, errors.PolicyDenied)):
+            await submit(house, callback_url=url)
