@@ -42,12 +42,12 @@ log = structlog.get_logger(__name__)
 # because Chromium forgets about it when a navigation commits at the same moment.
 CLOSE_TRIES: Final = 2
 CLOSE_GRACE_S: Final = 0.15
-# How long a page may take to go away once its renderer has been ended.
-CLOSE_LIMIT_S: Final = 5.0
+# How long a page may take to go away once its renderer has been ended, also on a machine that is busy.
+CLOSE_LIMIT_S: Final = 15.0
 # What runs outside of pages. The first kind starts again by itself.
 WORKERS: Final = ("service_worker", "shared_worker")
 # How often a context is looked at until its workers are gone, and how long is waited in between.
-WORKER_TRIES: Final = 100
+WORKER_TRIES: Final = 500
 WORKER_PAUSE_S: Final = 0.02
 # How long an existing page may take to answer when it is attached.
 ATTACH_LIMIT_S: Final = 3.0
