@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from tests.broker.house import ADA, ADMIN, BOB, House, in_house
 
 from tabherd import config, errors, wire
@@ -574,3 +575,36 @@ async def test_a_callback_url_that_must_not_be_called_is_refused(house: House) -
     for url in ("file:///etc/passwd", "http://127.0.0.1/", "http://user:word@shop.test/"):
         with pytest.raises((errors.InvalidRequest, errors.PolicyDenied)):
             await submit(house, callback_url=url)
+
+
+@in_house(sessions_per_browser=2)
+async def test_that_one_task_ends_lets_no_second_one_wait_for_a_place(house: House) -> None:
+    house.broker.tasking.reconfigure(with_scheduler(house, workers=10))
+    taken = await house.open(BOB)
+    running = await submit(house, "held")
+    await house.until(lambda: labels(house) == ["held"])
+    waiting = [await submit(house, f"w{n}") for n in range(3)]
+    await house.until(lambda: house.stats().waiting == 1)
+    house.finish("held")
+    await ended(house, running)
+    assert house.stats().waiting <= 1
+    await house.release(taken, BOB)
+    await ended(house, *waiting)
+
+
+@in_house()
+async def test_a_fault_of_the_server_keeps_no_worker(house: House) -> None:
+    house.broker.tasking.reconfigure(with_scheduler(house, workers=1))
+    session = await house.open()
+    tab_id = session.tabs[0].tab_id
+
+    async def fails(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    run, house.broker.tasking.scheduler._runs.run = house.broker.tasking.scheduler._runs.run, fails  # type: ignore[method-assign]
+    with structlog.testing.capture_logs() as logs:
+        (view,) = await ended(house, await submit(house, tab_id=tab_id))
+    assert (view.state, view.code) == ("failed", "outcome_unknown")
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == ["bug: a task could not be run"]
+    house.broker.tasking.scheduler._runs.run = run  # type: ignore[method-assign]
+    assert (await ended(house, await submit(house, tab_id=tab_id)))[0].state == "done"

@@ -59,7 +59,7 @@ log = structlog.get_logger("scheduler")
 class LiveTask:
     """A task that is not over, or not on disk as such."""
 
-    __slots__ = ("ended", "is_cancelled", "is_late", "lane", "mark", "put_back", "row", "state", "work")
+    __slots__ = ("ended", "is_cancelled", "is_late", "is_leasing", "lane", "mark", "put_back", "row", "state", "work")
 
     def __init__(self, row: Task, lane: str) -> None:
         self.row = row
@@ -70,6 +70,8 @@ class LiveTask:
         # Somebody wants it ended; its deadline has passed.
         self.is_cancelled = False
         self.is_late = False
+        # It waits for a place in its pool, and no other task does.
+        self.is_leasing = False
         # That it was sent to a page.
         self.mark: int | None = None
         # How often it was put back before it was sent.
@@ -325,6 +327,7 @@ class Scheduler:
             live = self._live[taken.id]
             live.state = advance(TASK, live.state, TaskEvent.ASSIGN)
             if not taken.is_serial:
+                live.is_leasing = True
                 # Until it has a place: others of this pool would only stand behind it, each with a worker.
                 self._queue.block(taken.lane)
             self._tell(live)
@@ -335,7 +338,7 @@ class Scheduler:
         task = live.row
         try:
             result = await self._runs.run(
-                task, lambda command_id: self._sent(live, command_id), lambda: self._unblock(live.lane)
+                task, lambda command_id: self._sent(live, command_id), lambda: self._leased(live)
             )
         except asyncio.CancelledError:
             self._cut_off(live)
@@ -352,13 +355,22 @@ class Scheduler:
             self._finish(live, TaskEvent.FAIL, error=DeadlineExceeded(LATE) if is_late else error)
         except TabherdError as error:
             self._finish(live, TaskEvent.FAIL, error=error, result=error.details.get("steps"))
+        except Exception as error:
+            # A bug of ours must not keep a worker, or a task, for ever.
+            log.error("bug: a task could not be run", taskId=task.id, error=repr(error), exc_info=error)
+            self._finish(live, TaskEvent.FAIL, error=OutcomeUnknown("The server had a fault while the task ran."))
         else:
             self._finish(live, TaskEvent.FINISH, result=result)
         finally:
             live.work = None
-            if not live.row.tab_id and not live.row.session_id:
-                self._unblock(live.lane)
+            self._leased(live)
             self._wake()
+
+    def _leased(self, live: LiveTask) -> None:
+        """It has its place, or wants none any more: the next task of its pool may wait for one."""
+        if live.is_leasing:
+            live.is_leasing = False
+            self._unblock(live.lane)
 
     def _sent(self, live: LiveTask, command_id: str) -> None:
         """From here on it may have taken effect."""
