@@ -47,22 +47,22 @@ def dead_browser(record: Record) -> Verdict | None:
     lost = hit - back.keys() - given_back
     sessions = {BOARD: record.board_session} | {each.visit: each.session for each in told(record, Granted)}
     visits = {visit: session for visit, session in sessions.items() if session in hit}
-    again = [
-        each.heard_ms
-        for each in told(record, Answer)
-        if each.outcome == "completed" and each.heard_ms > back.get(visits.get(each.visit, ""), float("inf"))
+    asked = [
+        each for each in told(record, Answer) if each.heard_ms > back.get(visits.get(each.visit, ""), float("inf"))
     ]
+    again = [each.heard_ms for each in asked if each.outcome == "completed"]
     old, kept = _kept_logins(record.hits, visits, death)
     first_ms = min(again, default=death.killed_ms) - death.killed_ms
     return verdict(
         "browser killed: sessions recovered",
         (
-            f"{len(hit)} sessions hit, {len(lost)} lost; first command again after {first_ms:.0f} ms; "
+            f"{len(hit)} sessions hit, {len(lost)} lost; "
+            + (f"first command again after {first_ms:.0f} ms; " if again else "nobody wanted anything of them again; ")
             + (f"logins still there {kept} of {old}" if old else "no login was old enough to be judged")
         )
         if hit
         else "no session was in it when it died, so there is nothing to judge",
-        not lost and (bool(again) or not hit) and kept == old,
+        not lost and (bool(again) or not asked) and kept == old,
         hit=len(hit),
         lost=len(lost),
         first_command_ms=round(first_ms),
