@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 # Tests that run side by side; each may have a Chromium of its own.
-WORKERS ?= 4
+WORKERS ?= 3
 # Simulated histories: `make sim SEEDS=n` runs n of them, `make sim SEED=k` replays one.
 SEEDS ?= 2000
 SOAK_SEEDS ?= 100000
