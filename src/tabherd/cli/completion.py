@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Proposal = tuple[str, str]
 Answer = TypeVar("Answer", bound="msgspec.Struct")
 
-LIMIT_S: Final = 0.5
+LIMIT_S: Final = 1.0
 # More than a person could choose from.
 PROPOSALS_MAX: Final = 200
 
