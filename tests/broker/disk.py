@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tabherd.broker.task_archive import ARCHIVED
 from tabherd.core import caps
 from tabherd.core.lifecycle import LEASE, LeaseState, is_terminal
-from tabherd.core.model import RowT, Session, Tab
+from tabherd.core.model import ArchivedTask, RowT, Session, Tab
 from tabherd.store.base import Op, Outcome
 from tabherd.store.memory import MemoryStore
 
@@ -43,4 +44,5 @@ class Disk(MemoryStore):
             counted[caps.tab_counter(row.pool, none).counter] += (
                 1 if row.state is LeaseState.RESERVED else pages[row.id]
             )
+        counted[ARCHIVED] = len(self.rows(ArchivedTask))
         return {name: value for name, value in counted.items() if value}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from tests.broker.house import ADA, House, agent, in_house
 from tests.broker.test_tasks import check_counters, ended, get, labels, submit, with_retention, with_scheduler
 
 from tabherd import errors, wire
 from tabherd.broker.scheduler import RESULT_MAX_CHARS
-from tabherd.core.model import TaskKey
+from tabherd.core.model import ArchivedTask, TaskKey
 
 
 @in_house()
@@ -105,3 +106,43 @@ async def test_keys_of_agents_never_meet_however_they_are_called(house: House) -
     second = await submit(house, "1", other, idempotency_key="c")
     assert first != second
     assert [view.agent_id for view in await ended(house, first, second)] == ["a", "a:b"]
+
+
+@in_house()
+async def test_a_session_whose_tab_was_closed_under_a_task_ends_for_its_silence_all_the_same(house: House) -> None:
+    session = await house.open()
+    second = await house.broker.commands.open_tab(ADA, session.session_id, wire.OpenTab())
+    lock = await house.broker.tab_locks.lock(ADA, second.tab_id, wire.LockTab(lock_lease_ms=60_000))
+    task_id = await submit(house, tab_id=second.tab_id, deadline=house.now + 3_600_000)
+    await asyncio.sleep(1)
+    await house.broker.commands.run(ADA, second.tab_id, wire.Close())
+    assert lock.tab_id == second.tab_id
+    assert (await ended(house, task_id))[0].state == "failed"
+    await house.until(lambda: not house.is_bound(session))
+
+
+@in_house()
+async def test_who_is_rejected_does_not_wait_for_a_store_that_is_away(house: House) -> None:
+    session = await house.open()
+    house.broker.tasking.reconfigure(with_scheduler(house, queue_max=1, workers=1))
+    first = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house) == ["held"])
+    second = await submit(house, tab_id=session.tabs[0].tab_id)
+    house.store._fail_rate = 1.0
+    with pytest.raises(errors.QueueFull):
+        await submit(house, tab_id=session.tabs[0].tab_id)
+    house.store._fail_rate = 0.0
+    house.finish("held")
+    await ended(house, first, second)
+
+
+@in_house()
+async def test_the_archive_knows_after_a_restart_how_many_it_has(house: House) -> None:
+    session = await house.open(keep_alive=True)
+    done = [await submit(house, str(n), tab_id=session.tabs[0].tab_id) for n in range(4)]
+    await ended(house, *done)
+    house.broker.tasking.reconfigure(with_scheduler(house, result_ttl_s=1))
+    await house.until(lambda: len(house.disk.rows(ArchivedTask)) == 4)
+    await house.kill()
+    house.broker.tasking.reconfigure(with_retention(house.config, tasks_max=1))
+    await house.until(lambda: [row.id for row in house.disk.rows(ArchivedTask)] == done[-1:])

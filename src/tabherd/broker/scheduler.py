@@ -29,6 +29,7 @@ from ..errors import (
     DeadlineExceeded,
     Draining,
     OutcomeUnknown,
+    StoreUnavailable,
     TabherdError,
 )
 from ..metrics import Metrics
@@ -37,7 +38,7 @@ from .accepted import encode_outcome
 from .events import EventBus
 from .marks import Marks
 from .patience import patiently, to_the_end
-from .registry import LiveTab, Registry
+from .registry import LiveSession, LiveTab, Registry
 from .task_counts import TaskCounter
 from .task_runs import Blocked, TaskRuns, Withdrawn
 
@@ -59,12 +60,26 @@ log = structlog.get_logger("scheduler")
 class LiveTask:
     """A task that is not over, or not on disk as such."""
 
-    __slots__ = ("ended", "is_cancelled", "is_late", "is_leasing", "lane", "mark", "put_back", "row", "state", "work")
+    __slots__ = (
+        "ended",
+        "is_cancelled",
+        "is_late",
+        "is_leasing",
+        "lane",
+        "mark",
+        "put_back",
+        "row",
+        "session",
+        "state",
+        "work",
+    )
 
     def __init__(self, row: Task, lane: str) -> None:
         self.row = row
         self.state = row.state
         self.lane = lane
+        # The session that has work as long as this waits or runs.
+        self.session: LiveSession | None = None
         # The worker's task while it is in flight.
         self.work: asyncio.Task[None] | None = None
         # Somebody wants it ended; its deadline has passed.
@@ -182,8 +197,13 @@ class Scheduler:
         self.counter.ended(row.agent_id, TaskState.REJECTED)
         self._metrics.tasks_total.labels(TaskState.REJECTED).inc()
         self._events.publish("task.rejected", taskId=row.id, agentId=row.agent_id, code=row.code)
-        await patiently(lambda: self._store.apply(Put(row), *self._on_end(row)))
-        self._on_saved(row)
+        try:
+            await self._store.apply(Put(row), *self._on_end(row))
+        except StoreUnavailable as error:
+            # Who is refused must not wait for that.
+            log.warning("a rejected task is not kept", taskId=row.id, error=error.message)
+        else:
+            self._on_saved(row)
 
     # --- Out ------------------------------------------------------------------------------------------------
 
@@ -266,7 +286,9 @@ class Scheduler:
         heapq.heappush(self._deadlines, (row.deadline_at, row.id))
         if self._deadlines[0][1] == row.id:
             self._set_timer()
-        self._count_for_session(row, 1)
+        live.session = self._session_of(row)
+        if live.session is not None:
+            live.session.tasks += 1
         return live
 
     def _lane_of(self, row: Task) -> str:
@@ -278,12 +300,9 @@ class Scheduler:
             return row.session_id if live is None else next(iter(live.tabs), row.session_id)
         return f"pool:{row.pool}"
 
-    def _count_for_session(self, row: Task, delta: int) -> None:
-        """A session for which tasks wait has work."""
+    def _session_of(self, row: Task) -> LiveSession | None:
         tab = self._registry.tab(row.tab_id) if row.tab_id else None
-        live = tab.session if tab is not None else self._registry.session(row.session_id)
-        if live is not None:
-            live.tasks = max(0, live.tasks + delta)
+        return self._registry.session(row.session_id) if tab is None else tab.session
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -471,7 +490,9 @@ class Scheduler:
             self._queue.remove(live.row.id)
         else:
             self._queue.finish(live.row.id)
-        self._count_for_session(live.row, -1)
+        if live.session is not None:
+            # Of the one that was counted, whatever has become of the tab.
+            live.session.tasks -= 1
         is_expired = isinstance(error, DeadlineExceeded)
         self.counter.ended(live.row.agent_id, live.state, is_expired=is_expired)
         self._metrics.tasks_total.labels(live.state).inc()
