@@ -12,10 +12,10 @@ from .. import metrics, wire
 from . import files as f
 from . import handlers as h
 from . import mcp as m
-from . import task_handlers as t
 from .cdp import discovery as d
 from .cdp import wish as w
 from .route import BYTES, EVENT_STREAM, Route
+from .task_routes import TASK_ROUTES
 
 _SEEING_SESSION = (e.SessionNotFound, e.LeaseLost, e.StoreUnavailable)
 _OWNING_SESSION = (*_SEEING_SESSION, e.NotOwner)
@@ -34,18 +34,6 @@ _ON_PAGE = (
     e.PolicyDenied,
 )
 _ON_BROWSER = (e.TabDead, e.BrowserCrashed, e.OutcomeUnknown, e.Draining, e.StoreUnavailable, e.StateConflict)
-_SUBMITTING = (
-    e.QueueFull,
-    e.UnknownAction,
-    e.TabNotFound,
-    e.SessionNotFound,
-    e.LeaseLost,
-    e.NotOwner,
-    e.PolicyDenied,
-    e.IdempotencyConflict,
-    e.Draining,
-    e.StoreUnavailable,
-)
 
 ROUTES: tuple[Route, ...] = (
     Route(
@@ -401,66 +389,7 @@ ROUTES: tuple[Route, ...] = (
         status=204,
         errors=(e.TabNotFound, e.LeaseLost, e.NotOwner, e.LockNotFound),
     ),
-    Route(
-        method="POST",
-        path="/tasks",
-        summary="Submit a task: an action, or steps, that is run in its turn. It is on disk when this answers.",
-        handler=t.submit_task,
-        scope="tasks",
-        body=wire.SubmitTask,
-        answer=wire.SubmittedTask,
-        status=202,
-        errors=_SUBMITTING,
-    ),
-    Route(
-        method="POST",
-        path="/tasks/batch",
-        summary="Submit up to 50 tasks; each is admitted or refused by itself.",
-        handler=t.submit_batch,
-        scope="tasks",
-        body=wire.SubmitBatch,
-        answer=wire.SubmittedBatch,
-        status=202,
-        errors=(e.BatchTooLarge, e.StoreUnavailable),
-    ),
-    Route(
-        method="GET",
-        path="/tasks",
-        summary="The tasks you may see that wait, run, or were over a short while ago, oldest first.",
-        handler=t.list_tasks,
-        scope="tasks",
-        query=t.TasksQuery,
-        answer=wire.TaskPage,
-        errors=(e.StoreUnavailable,),
-    ),
-    Route(
-        method="GET",
-        path="/tasks/{taskId}",
-        summary="One task; with waitMs, as soon as it is over.",
-        handler=t.get_task,
-        scope="tasks",
-        query=t.TaskQuery,
-        answer=wire.TaskView,
-        errors=(e.TaskNotFound, e.StoreUnavailable),
-        waits=True,
-    ),
-    Route(
-        method="POST",
-        path="/tasks/{taskId}/cancel",
-        summary="End a task that waits or runs.",
-        handler=t.cancel_task,
-        scope="tasks",
-        answer=wire.TaskView,
-        errors=(e.TaskNotFound, e.StateConflict, e.StoreUnavailable),
-    ),
-    Route(
-        method="GET",
-        path="/scheduler/stats",
-        summary="What waits and runs, what became of tasks since the server started, and the settings.",
-        handler=t.show_scheduler,
-        scope="tasks",
-        answer=wire.SchedulerStats,
-    ),
+    *TASK_ROUTES,
     Route(
         method="POST",
         path="/commands/{commandId}/cancel",

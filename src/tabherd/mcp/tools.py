@@ -8,7 +8,7 @@ more row.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -24,6 +24,11 @@ from .waiting import Report, for_tab, for_task, seconds, standing, told_while
 # Beyond it a picture is taken again as JPEG, and then refused: clients choke on more.
 PICTURE_MAX_BYTES: Final = 1 << 20
 PICTURE_LIMIT_BYTES: Final = 4 << 20
+# In which order formats are tried, and how large each may be.
+PICTURES: Final[tuple[tuple[Literal["png", "jpeg"], int], ...]] = (
+    ("png", PICTURE_MAX_BYTES),
+    ("jpeg", PICTURE_LIMIT_BYTES),
+)
 # What is shown of a result of JavaScript.
 RESULT_CHARS_MAX: Final = 20_000
 # How many of those who wait for a tab are named.
@@ -148,12 +153,12 @@ async def evaluate(desk: Desk, wish: p.Evaluate, report: Report) -> Result:
 
 async def screenshot(desk: Desk, wish: p.Screenshot, report: Report) -> Result:
     tab = await desk.tab(wish.tab_id, wish.session_id)
-    for kind, limit_bytes in (("png", PICTURE_MAX_BYTES), ("jpeg", PICTURE_LIMIT_BYTES)):
+    for kind, limit_bytes in PICTURES:
         taking = tab.screenshot(
             selector=wish.selector,
             ref=wish.ref,
             full_page=wish.full_page,
-            format=kind,  # type: ignore[arg-type]
+            format=kind,
             timeout_ms=wish.timeout_ms,
         )
         data = await told_while(taking, for_tab(tab), report)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -23,6 +23,10 @@ OUTCOMES: Final = ("completed", "failed", "timed_out", "cancelled", "outcome_unk
 ACCEPTED_CHARS: Final = len("cmd_") + 5 + 10
 # Jain's index of the agents' visits: 1 when all had equally many, 1/n when one had them all.
 FAIR: Final = 0.8
+
+
+# What things are ordered by.
+Place = TypeVar("Place", int, str)
 
 
 class _Span(msgspec.Struct, frozen=True):
@@ -259,9 +263,9 @@ def _has_length(span: _Span) -> bool:
     return span.end_ms > span.start_ms
 
 
-def _backward(order: list[int] | list[str]) -> int:
+def _backward(order: list[Place]) -> int:
     """How many come after one that should have come later."""
-    return sum(later < earlier for earlier, later in pairwise(order))  # type: ignore[operator]
+    return sum(later < earlier for earlier, later in pairwise(order))
 
 
 def _of(record: Record, what: str) -> Iterator[Hit]:
