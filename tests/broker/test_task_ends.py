@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.broker.house import ADA, House, agent, in_house
-from tests.broker.test_tasks import check_counters, ended, get, labels, submit, with_retention, with_scheduler
+from tests.broker.tasking import check_counters, ended, get, labels, submit, with_retention, with_scheduler
 
 from tabherd import errors, wire
 from tabherd.broker.scheduler import RESULT_MAX_CHARS
