@@ -361,6 +361,28 @@ async def test_what_became_of_a_download_of_an_earlier_life_is_seen_on_the_disk(
     await office.quiet()
 
 
+async def test_a_download_that_becomes_whole_while_one_looks_is_not_called_canceled(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office.allow().download_began("g1", "", "a")
+    office.write("g1.crdownload", b"half")
+    await office.quiet()
+    office.begin()
+    await office.files.load(office.live.row)
+    looked = file_disk.size_of
+
+    def renaming_after(path: Path) -> int | None:
+        """The browser is done just after the first look at the disk."""
+        found = looked(path)
+        monkeypatch.setattr(file_disk, "size_of", looked)
+        (office.downloads / "g1.crdownload").rename(office.downloads / "g1")
+        return found
+
+    monkeypatch.setattr(file_disk, "size_of", renaming_after)
+    assert (await office.listed())[0][1] == "completed"
+    await office.quiet()
+
+
 async def test_a_start_removes_what_is_left_of_sessions_that_are_over(office: Office) -> None:
     for name in ("ses_1", "ses_2"):
         (office.root / name / "downloads").mkdir(parents=True)

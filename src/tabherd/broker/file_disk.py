@@ -104,6 +104,15 @@ def size_of(path: Path) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
+def sizes_of_download(dirs: SessionDirs, guid: str) -> tuple[int | None, int | None]:
+    """What there is of a download that is on its way, and of one that is whole.
+
+    In this order: the browser renames the one into the other, and whoever looked the other way round would see neither.
+    """
+    so_far = size_of(dirs.partial(guid))
+    return so_far, size_of(dirs.downloads / guid)
+
+
 def find_again(dirs: SessionDirs) -> list[ShelfFile]:
     """What an earlier life of this node left of a session's files, oldest first."""
     # Whoever sent these has been told that it failed, or nothing at all.
@@ -272,7 +281,7 @@ def _read_note(path: Path) -> Note | None:
 
 def _download_again(dirs: SessionDirs, guid: str, note: Note | None) -> ShelfFile:
     whole = dirs.downloads / guid
-    size, so_far = size_of(whole), size_of(dirs.partial(guid))
+    so_far, size = sizes_of_download(dirs, guid)
     state = FileState.COMPLETED
     if size is None:
         state = FileState.CANCELED if so_far is None else FileState.IN_PROGRESS

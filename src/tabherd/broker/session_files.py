@@ -121,8 +121,7 @@ class SessionFiles:
     async def look(self) -> None:
         """Ask the disk about downloads of which no browser tells, because they began before this life of the node."""
         for file in [file for file in self.shelf if file.is_unheard]:
-            whole = await self.on_disk(file_disk.size_of, self.dirs.of(file))
-            so_far = await self.on_disk(file_disk.size_of, self.dirs.partial(file.disk_name))
+            so_far, whole = await self.on_disk(file_disk.sizes_of_download, self.dirs, file.disk_name)
             if not file.is_running:
                 continue
             if whole is not None:
