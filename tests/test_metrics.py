@@ -36,7 +36,7 @@ def test_exactly_the_published_metrics_exist() -> None:
 
 def test_counters_end_in_total_on_the_wire() -> None:
     metrics = Metrics()
-    metrics.commands_total.labels("navigate", "completed").inc()
+    metrics.commands_total.inc("navigate", "completed")
     metrics.browser_crashes_total.inc()
     text = metrics.render().decode()
     assert 'tabherd_commands_total{kind="navigate",outcome="completed"} 1.0' in text
@@ -52,8 +52,8 @@ def test_gauges_take_their_labels_in_the_published_order() -> None:
 def test_requests_are_counted_in_cumulative_buckets_by_route_and_status() -> None:
     metrics = Metrics()
     for seconds in (0.0001, HTTP_S[0], 0.002, 1_000.0):
-        metrics.http_request_seconds.observe("GET /health", 200, seconds)
-    metrics.http_request_seconds.observe("GET /health", 503, 0.002)
+        metrics.http_request_seconds.observe(seconds, "GET /health", "200")
+    metrics.http_request_seconds.observe(0.002, "GET /health", "503")
 
     def sample(name: str, **labels: str) -> float | None:
         where = {"route": "GET /health", "status": "200", **labels}
@@ -69,6 +69,6 @@ def test_requests_are_counted_in_cumulative_buckets_by_route_and_status() -> Non
 
 def test_two_servers_do_not_share_numbers() -> None:
     one, other = Metrics(), Metrics()
-    one.rejected_total.labels("capacity").inc()
+    one.rejected_total.inc("capacity")
     assert one.registry.get_sample_value("tabherd_rejected_total", {"code": "capacity"}) == 1
     assert other.registry.get_sample_value("tabherd_rejected_total", {"code": "capacity"}) is None

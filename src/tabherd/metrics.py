@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 PREFIX: Final = "tabherd"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -27,37 +28,64 @@ HTTP_S: Final = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 BATCH: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)
 
 
-class HttpSeconds(Collector):
-    """`http_request_seconds{route,status}`: counted in plain lists on the event loop, shaped only when scraped.
+class Counter(Collector):
+    """How often something happened, by labels: counted in plain numbers on the event loop, shaped only when scraped.
 
-    The library's own histogram takes a lock and walks its buckets for each observation, several microseconds on a path
-    that every request takes.
+    The library's own take a lock, and a histogram walks its buckets, for each observation: several microseconds, on
+    paths that every request and every command take more than once.
     """
 
-    def __init__(self) -> None:
-        # By route and status (bounded by the route table): requests per bucket, the last one without bound; their sum.
-        self._counts: dict[tuple[str, int], list[int]] = {}
-        self._sums: dict[tuple[str, int], float] = {}
+    def __init__(self, name: str, about: str, labels: tuple[str, ...]) -> None:
+        self._name = f"{PREFIX}_{name}"
+        self._about = about
+        self._labels = labels
+        # By the values of the labels, which are few.
+        self._counts: dict[tuple[str, ...], int] = {} if labels else {(): 0}
 
-    def observe(self, route: str, status: int, seconds: float) -> None:
-        """Record one answered request."""
-        key = (route, status)
-        counts = self._counts.get(key)
+    def inc(self, *labels: str) -> None:
+        """Once more, with these values of the labels."""
+        self._counts[labels] = self._counts.get(labels, 0) + 1
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(self._name, self._about, labels=self._labels)
+        for labels, count in self._counts.items():
+            family.add_metric(labels, count)
+        yield family
+
+
+class Histogram(Collector):
+    """How long something took, or how many it was, by labels; counted as a `Counter` counts."""
+
+    def __init__(self, name: str, about: str, bounds: tuple[float, ...], labels: tuple[str, ...]) -> None:
+        self._name = f"{PREFIX}_{name}"
+        self._about = about
+        self._bounds = bounds
+        self._labels = labels
+        # By the values of the labels: how many per bucket, the last one without bound; their sum.
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+        if not labels:
+            self._begin(())
+
+    def observe(self, value: float, *labels: str) -> None:
+        """One more, with these values of the labels."""
+        counts = self._counts.get(labels)
         if counts is None:
-            counts = self._counts[key] = [0] * (len(HTTP_S) + 1)
-            self._sums[key] = 0.0
-        counts[bisect_left(HTTP_S, seconds)] += 1
-        self._sums[key] += seconds
+            counts = self._begin(labels)
+        counts[bisect_left(self._bounds, value)] += 1
+        self._sums[labels] += value
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        family = HistogramMetricFamily(
-            f"{PREFIX}_http_request_seconds", "Time from request to answer.", labels=("route", "status")
-        )
-        bounds = [*map(str, HTTP_S), "+Inf"]
-        for (route, status), counts in self._counts.items():
-            buckets = list(zip(bounds, accumulate(counts), strict=True))
-            family.add_metric((route, str(status)), buckets, self._sums[route, status])
+        family = HistogramMetricFamily(self._name, self._about, labels=self._labels)
+        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        for labels, counts in self._counts.items():
+            family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), self._sums[labels])
         yield family
+
+    def _begin(self, labels: tuple[str, ...]) -> list[int]:
+        counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+        self._sums[labels] = 0.0
+        return counts
 
 
 class CdpMessages(Collector):
@@ -96,8 +124,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.http_request_seconds = HttpSeconds()
-        self.registry.register(self.http_request_seconds)
+        self.http_request_seconds = self._histogram(
+            "http_request_seconds", "Time from request to answer.", HTTP_S, ("route", "status")
+        )
         self.rejected_total = self._counter("rejected_total", "Typed errors answered, by code.", ("code",))
         self.store_commit_seconds = self._histogram(
             "store_commit_seconds", "Time of one commit of the store, which may carry many transactions.", FAST_S
@@ -148,11 +177,15 @@ class Metrics:
         """The exposition text, of type `CONTENT_TYPE`."""
         return generate_latest(self.registry)
 
-    def _histogram(self, name: str, about: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
-        return Histogram(name, about, labels, namespace=PREFIX, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, about: str, bounds: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
+        histogram = Histogram(name, about, bounds, labels)
+        self.registry.register(histogram)
+        return histogram
 
     def _counter(self, name: str, about: str, labels: tuple[str, ...] = ()) -> Counter:
-        return Counter(name, about, labels, namespace=PREFIX, registry=self.registry)
+        counter = Counter(name, about, labels)
+        self.registry.register(counter)
+        return counter
 
     def _gauge(self, name: str, about: str, labels: tuple[str, ...] = ()) -> Gauge:
         return Gauge(name, about, labels, namespace=PREFIX, registry=self.registry)

@@ -455,8 +455,8 @@ class Commands:
             duration_ms=ended_at - command.created_at - command.queued_ms,
             outcome=encode_outcome(body),
         )
-        self._metrics.commands_total.labels(command.kind, ended.state).inc()
-        self._metrics.command_seconds.labels(command.kind).observe(ended.duration_ms / 1000)
+        self._metrics.commands_total.inc(command.kind, ended.state)
+        self._metrics.command_seconds.observe(ended.duration_ms / 1000, command.kind)
         is_small = len(ended.outcome) <= OUTCOME_MAX_CHARS
         self._ledger.record(ended if is_small else changed(ended, outcome='{"result":null}'))
         self._auditor.note(

@@ -152,7 +152,7 @@ class Reaper:
 
         try:
             if await self._leases.end(live, reason, is_still_due=is_still_due):
-                self._metrics.lease_reaped_total.labels(reason).inc()
+                self._metrics.lease_reaped_total.inc(reason)
                 log.info("session reaped", sessionId=live.row.id, agentId=live.row.agent_id, reason=reason)
         except StoreUnavailable as error:
             log.warning("reaping waits for the store", sessionId=live.row.id, error=error.message)

@@ -195,7 +195,7 @@ class Scheduler:
         """Keep a task that was not admitted, for whoever asks what became of it."""
         self.counter.submitted(row.agent_id)
         self.counter.ended(row.agent_id, TaskState.REJECTED)
-        self._metrics.tasks_total.labels(TaskState.REJECTED).inc()
+        self._metrics.tasks_total.inc(TaskState.REJECTED)
         self._events.publish("task.rejected", taskId=row.id, agentId=row.agent_id, code=row.code)
         try:
             await self._store.apply(Put(row), *self._on_end(row))
@@ -495,7 +495,7 @@ class Scheduler:
             live.session.tasks -= 1
         is_expired = isinstance(error, DeadlineExceeded)
         self.counter.ended(live.row.agent_id, live.state, is_expired=is_expired)
-        self._metrics.tasks_total.labels(live.state).inc()
+        self._metrics.tasks_total.inc(live.state)
         now = self._clock()
         if live.row.started_at:
             ran_ms = now - live.row.started_at

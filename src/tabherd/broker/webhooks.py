@@ -354,7 +354,7 @@ class Webhooks:
             case _:
                 assert_never(ended.state)
         outcome = "retried" if ended.state is DeliveryState.PENDING else ended.state.value
-        self._metrics.webhook_deliveries_total.labels(outcome).inc()
+        self._metrics.webhook_deliveries_total.inc(outcome)
 
 
 def _host_of(url: str) -> str:

@@ -387,7 +387,7 @@ class Conversation(Socket):
                 self.close(WSCloseCode.POLICY_VIOLATION, "Too many messages that are not JSON.")
 
     def _refuse(self, said: Message | Rejected, error: TabherdError) -> None:
-        self._channel.service.metrics.rejected_total.labels(error.code).inc()
+        self._channel.service.metrics.rejected_total.inc(error.code)
         self._say("error", wire_form(error), said)
 
     def _tell(self, said: Message | None, event: str, **fields: Any) -> None:

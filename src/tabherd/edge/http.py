@@ -135,13 +135,13 @@ class App:
             log.debug("client left", route=name)
             return
         except TabherdError as error:
-            self._service.metrics.rejected_total.labels(error.code).inc()
+            self._service.metrics.rejected_total.inc(error.code)
             reply = refusal(error)
         except Exception:
             log.exception("bug: unexpected exception", route=name, requestId=head.request_id.decode())
             reply = bug(head)
         seconds = time.perf_counter() - started
-        self._service.metrics.http_request_seconds.observe(name, reply.status, seconds)
+        self._service.metrics.http_request_seconds.observe(seconds, name, str(reply.status))
         if self._is_verbose:
             log.debug("request", route=name, status=reply.status, seconds=seconds)
         await _send(reply, head, scope, send)

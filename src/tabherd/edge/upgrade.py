@@ -81,7 +81,7 @@ class Doors:
         return await door(upgrade)
 
     def refused(self, error: TabherdError) -> None:
-        self._metrics.rejected_total.labels(error.code).inc()
+        self._metrics.rejected_total.inc(error.code)
 
 
 class Upgrading(asyncio.Protocol):

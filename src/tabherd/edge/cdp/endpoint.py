@@ -316,7 +316,7 @@ class CdpEndpoint:
         """An answer with the error as its body; or, for a client that shows no such body, a socket that says it."""
         if upgrade.head.user_agent is None or not upgrade.head.user_agent.startswith(_BLIND):
             raise error
-        self._metrics.rejected_total.labels(error.code).inc()
+        self._metrics.rejected_total.inc(error.code)
         return Refusal(error)
 
     # --- What tenants tell ------------------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ class CdpEndpoint:
         if len(self._denied_methods) < DENIED_METHODS_MAX:
             self._denied_methods.add(method)
         label = method if method in self._denied_methods else "other"
-        self._metrics.cdp_denied_total.labels(label).inc()
+        self._metrics.cdp_denied_total.inc(label)
         if lodger.denials <= DENIALS_NOTED_MAX:
             self._broker.auditor.note(
                 agent_id=lodger.caller.agent_id,
