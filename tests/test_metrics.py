@@ -25,6 +25,11 @@ PUBLISHED = {
     "tabherd_cdp_denied",
     "tabherd_webhook_deliveries",
     "tabherd_tasks",
+    "tabherd_dispatch_seconds",
+    "tabherd_lock_wait_seconds",
+    "tabherd_locks_held",
+    "tabherd_lock_timeouts",
+    "tabherd_lock_skips",
     "tabherd_task_run_seconds",
     "tabherd_task_wait_seconds",
 }

@@ -154,6 +154,19 @@ class Metrics:
         self.tasks_total = self._counter("tasks_total", "Tasks that reached their one outcome.", ("outcome",))
         self.task_wait_seconds = self._histogram("task_wait_seconds", "Time tasks waited for their turn.", SLOW_S)
         self.task_run_seconds = self._histogram("task_run_seconds", "Time tasks ran.", SLOW_S)
+        self.dispatch_seconds = self._histogram(
+            "dispatch_seconds", "Time from a task's turn until it was sent to its page.", SLOW_S
+        )
+        self.lock_wait_seconds = self._histogram(
+            "lock_wait_seconds", "Time callers waited for a named lock that they got.", SLOW_S
+        )
+        self.locks_held = self._gauge("locks_held", "Named locks that callers of this server hold now.")
+        self.lock_timeouts_total = self._counter(
+            "lock_timeouts_total", "Callers that did not get a named lock within their time."
+        )
+        self.lock_skips_total = self._counter(
+            "lock_skips_total", "Callers that found a named lock busy and went on without it, as they had said."
+        )
         self.gate_depth = self._gauge("gate_depth", "Tickets waiting now, over all tabs.")
         self.cdp_denied_total = self._counter(
             "cdp_denied_total", "CDP commands that clients sent and may not use, by method.", ("method",)

@@ -18,6 +18,7 @@ from ..errors import CommandTimedOut, LeaseLost, OutcomeUnknown, PolicyDenied, Q
 from .registry import LiveTab
 
 Request = wire.AnyAction | wire.Steps
+KINDS: dict[type, str] = {wire.Steps: "steps", **{shape: kind for kind, shape in wire.ACTIONS.items()}}
 
 
 class Cancelled(Exception):
@@ -41,6 +42,8 @@ class Accepted:
         self.ticket = ticket
         # The idempotency key that stands for it.
         self.key: Idempotency | None = None
+        # Its outcome is kept in the ledger.
+        self.is_recorded = True
         # How far the action is.
         self.progress = Progress()
         # Its place in the queue when it came; 0: it was granted at once.
@@ -62,13 +65,22 @@ def encode_outcome(body: dict[str, Any]) -> str:
     try:
         return msgspec.json.encode(body).decode()
     except UnicodeEncodeError:
-        loose = json.dumps(msgspec.to_builtins(body), ensure_ascii=False)
-        return loose.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return _whole(json.dumps(msgspec.to_builtins(body), ensure_ascii=False))
+
+
+def storable(text: str) -> str:
+    """The text without what no store can hold; a page may put anything into an error."""
+    return (text if text.isascii() else _whole(text)).replace("\0", "\ufffd")
+
+
+def _whole(text: str) -> str:
+    """Halves of surrogate pairs put together, or replaced where the other half is missing."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def kind_of(request: Request) -> str:
     """What the command is called in records and metrics."""
-    return "steps" if isinstance(request, wire.Steps) else str(request.__struct_config__.tag)
+    return KINDS[type(request)]
 
 
 def scopes_of(request: Request) -> set[str]:

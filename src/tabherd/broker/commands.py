@@ -43,7 +43,7 @@ from .ids import Ids, epoch_of_command
 from .leases import SERVER_STOPPED, Perform
 from .ledger import OUTCOME_MAX_CHARS, Ledger, unseen
 from .marks import Marks
-from .patience import to_the_end
+from .patience import settled, to_the_end
 from .recovery import Recovery
 from .registry import LiveTab, Registry
 from .settings import Settings
@@ -113,10 +113,13 @@ class Commands:
         tab_id: str,
         request: Request,
         on_accepted: Callable[[str, int], None] = lambda command_id, position: None,
+        *,
+        is_recorded: bool = True,
     ) -> wire.CommandView:
         """Run it and answer with its result; a failure is raised, with the command's id in its details.
 
-        `on_accepted` hears the command's id and its place in the queue, 0 when it runs at once.
+        `on_accepted` hears the command's id and its place in the queue, 0 when it runs at once. What is recorded
+        elsewhere, as the outcome of a task is, need not be recorded as that of a command as well.
         """
         self._refuse_when_draining()
         kind = kind_of(request)
@@ -130,6 +133,7 @@ class Commands:
             if earlier is not None:
                 return await self._answer_again(caller, earlier)
         accepted = self._accept(caller, tab, kind, request)
+        accepted.is_recorded = is_recorded
         if request.idempotency_key is not None:
             accepted.key = self._keys.begin(
                 caller.agent_id, request.idempotency_key, tab_id, request, accepted.ticket.id
@@ -312,7 +316,7 @@ class Commands:
         running = asyncio.ensure_future(self._perform_on(accepted, request))
         tab.running = running
         try:
-            await asyncio.wait([running], timeout=max(0.0, (ticket.deadline_at - self._clock()) / 1000))
+            await settled(running, max(0.0, (ticket.deadline_at - self._clock()) / 1000))
             if not running.done():
                 raise self._timed_out(accepted, request)
             if running.cancelled():
@@ -399,7 +403,7 @@ class Commands:
         limit_ms = max(step.timeout_ms, self._settings.current.gate.timeout_floor_ms)
         running = asyncio.ensure_future(self._perform_on(accepted, step))
         try:
-            await asyncio.wait([running], timeout=limit_ms / 1000)
+            await settled(running, limit_ms / 1000)
             if not running.done():
                 raise self._timed_out(accepted, step if step.on_timeout == "keep" else request)
             return running.result()
@@ -457,8 +461,9 @@ class Commands:
         )
         self._metrics.commands_total.inc(command.kind, ended.state)
         self._metrics.command_seconds.observe(ended.duration_ms / 1000, command.kind)
-        is_small = len(ended.outcome) <= OUTCOME_MAX_CHARS
-        self._ledger.record(ended if is_small else changed(ended, outcome='{"result":null}'))
+        if accepted.is_recorded:
+            is_small = len(ended.outcome) <= OUTCOME_MAX_CHARS
+            self._ledger.record(ended if is_small else changed(ended, outcome='{"result":null}'))
         self._auditor.note(
             agent_id=ended.agent_id,
             controller_id=ended.controller_id,

@@ -1,6 +1,8 @@
 """Identifiers: a prefix that says what it is, a time that makes it sortable, and chance that makes it unique.
 
-`ses_06b3k9z2q0w1x5y8...`: 10 characters of milliseconds, 13 of chance, in a base 32 that has no look-alikes. A
+`ses_06b3k9z2q0w1x5y8...`: 10 characters of milliseconds, 13 of chance, in a base 32 that has no look-alikes. What there
+are thousands of a second (tasks, commands, entries of the audit trail) has ordered ids, which cost a fraction: 3 of the
+13 characters number those of one millisecond, and the chance of the other 10 is that of this life of the node. A
 command's id also carries the epoch of the node that accepted it, so that a later life of the node can tell that it
 never saw the command end.
 """
@@ -18,16 +20,15 @@ EPOCH_CHARS = 5
 ORDER_BITS = 15
 ORDERED_CHANCE_CHARS = CHANCE_CHARS - ORDER_BITS // 5
 
-
-# Two digits at a time: ids are minted several times per command.
-_PAIRS = tuple(high + low for high in ALPHABET for low in ALPHABET)
+# Three digits at a time.
+_TRIPLES = tuple(first + second + third for first in ALPHABET for second in ALPHABET for third in ALPHABET)
 
 
 def encode(value: int, width: int) -> str:
     """The number in base 32, padded, most significant first, so that text order is number order."""
     assert 0 <= value < 1 << (5 * width), "the number does not fit"
-    pairs = [_PAIRS[(value >> shift) & 1023] for shift in range(10 * ((width - 1) // 2), -1, -10)]
-    return "".join(pairs)[width % 2 :]
+    triples = [_TRIPLES[(value >> shift) & 32_767] for shift in range(15 * ((width - 1) // 3), -1, -15)]
+    return "".join(triples)[-width:]
 
 
 def decode(text: str) -> int:
@@ -45,30 +46,32 @@ class Ids:
         self._clock = clock
         self._chance = chance
         self._epoch = encode(epoch, EPOCH_CHARS)
+        # What the ordered ids of this life end in.
+        self._end = encode(chance.getrandbits(5 * ORDERED_CHANCE_CHARS), ORDERED_CHANCE_CHARS)
         # The place of the last ordered id: its moment and its number within it.
         self._ordered = 0
-        # The moment of the last id, as it is written.
+        # The moment of the last ordered id, as it is written.
         self._moment = (-1, "")
 
     def mint(self, prefix: str) -> str:
         """A fresh id such as `ses_...`."""
-        return f"{prefix}_{self._tail()}"
+        chance = encode(self._chance.getrandbits(5 * CHANCE_CHARS), CHANCE_CHARS)
+        return f"{prefix}_{encode(self._clock(), TIME_CHARS)}{chance}"
 
     def mint_command(self) -> str:
         """A fresh command id, which carries the epoch."""
-        return f"cmd_{self._epoch}{self._tail()}"
+        return f"cmd_{self._epoch}{self._ordered_tail()}"
 
     def mint_ordered(self, prefix: str) -> str:
         """A fresh id that sorts after every one of these before, also within one millisecond."""
-        self._ordered = max(self._ordered + 1, self._clock() << ORDER_BITS)
-        chance = encode(self._chance.getrandbits(5 * ORDERED_CHANCE_CHARS), ORDERED_CHANCE_CHARS)
-        return f"{prefix}_{encode(self._ordered, TIME_CHARS + ORDER_BITS // 5)}{chance}"
+        return f"{prefix}_{self._ordered_tail()}"
 
-    def _tail(self) -> str:
-        now = self._clock()
-        if now != self._moment[0]:
-            self._moment = now, encode(now, TIME_CHARS)
-        return self._moment[1] + encode(self._chance.getrandbits(5 * CHANCE_CHARS), CHANCE_CHARS)
+    def _ordered_tail(self) -> str:
+        self._ordered = max(self._ordered + 1, self._clock() << ORDER_BITS)
+        moment = self._ordered >> ORDER_BITS
+        if moment != self._moment[0]:
+            self._moment = moment, encode(moment, TIME_CHARS)
+        return f"{self._moment[1]}{_TRIPLES[self._ordered & 32_767]}{self._end}"
 
 
 def epoch_of_command(command_id: str) -> int | None:

@@ -40,6 +40,29 @@ async def to_the_end(work: Coroutine[Any, Any, T], spawn: Callable[[Coroutine[An
     return await asyncio.shield(doing)
 
 
+async def settled(future: asyncio.Future[Any], limit_s: float) -> None:
+    """Returns when it is done, however it ended, or when that time is over.
+
+    `asyncio.wait` for one future, at a third of its price: every command waits like this.
+    """
+    if future.done():
+        return
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+
+    def end(_: object = None) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    timer = loop.call_later(limit_s, end)
+    future.add_done_callback(end)
+    try:
+        await over
+    finally:
+        timer.cancel()
+        future.remove_done_callback(end)
+
+
 async def _ended(doing: asyncio.Future[T]) -> None:
     await asyncio.wait([doing])
     if not doing.cancelled():

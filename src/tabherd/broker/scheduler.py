@@ -11,7 +11,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import structlog
 
 from ..config import Config
-from ..core.lifecycle import TASK, TaskEvent, TaskState, advance, is_terminal
+from ..core.lifecycle import TASK, TaskEvent, TaskState, advance
 from ..core.model import Task, TaskKey, changed
 from ..core.task_queue import Limits, TaskQueue, Waiting
 from ..errors import (
@@ -34,12 +33,15 @@ from ..errors import (
 )
 from ..metrics import Metrics
 from ..store.base import Applied, Conflict, Insert, Op, Put, Store, Update
-from .accepted import encode_outcome
+from .accepted import encode_outcome, storable
 from .events import EventBus
+from .live_task import LiveTask
 from .marks import Marks
 from .patience import patiently, to_the_end
 from .registry import LiveSession, LiveTab, Registry
 from .task_counts import TaskCounter
+from .task_deadlines import TaskDeadlines
+from .task_log import TaskLog
 from .task_runs import Blocked, TaskRuns, Withdrawn
 
 # Tasks that are over but not yet on disk; beyond it no more are started until the store has caught up.
@@ -51,52 +53,11 @@ RESULT_MAX_CHARS = 1 << 20
 # Of the mean duration of tasks, from which it is guessed when one will start.
 SMOOTHING = 0.1
 
+EVENT_OF = {state: f"task.{state}" for state in TaskState}
 LATE_QUEUED = "deadline exceeded while queued"
 LATE = "deadline exceeded"
 
 log = structlog.get_logger("scheduler")
-
-
-class LiveTask:
-    """A task that is not over, or not on disk as such."""
-
-    __slots__ = (
-        "ended",
-        "is_cancelled",
-        "is_late",
-        "is_leasing",
-        "lane",
-        "mark",
-        "put_back",
-        "row",
-        "session",
-        "state",
-        "work",
-    )
-
-    def __init__(self, row: Task, lane: str) -> None:
-        self.row = row
-        self.state = row.state
-        self.lane = lane
-        # The session that has work as long as this waits or runs.
-        self.session: LiveSession | None = None
-        # The worker's task while it is in flight.
-        self.work: asyncio.Task[None] | None = None
-        # Somebody wants it ended; its deadline has passed.
-        self.is_cancelled = False
-        self.is_late = False
-        # It waits for a place in its pool, and no other task does.
-        self.is_leasing = False
-        # That it was sent to a page.
-        self.mark: int | None = None
-        # How often it was put back before it was sent.
-        self.put_back = 0
-        # Set with its end on disk.
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    @property
-    def is_over(self) -> bool:
-        return is_terminal(TASK, self.state)
 
 
 class Scheduler:
@@ -128,19 +89,25 @@ class Scheduler:
         self._clock = clock
         self._spawn = spawn
         self._is_stopping = is_stopping
-        # What else is to be written in the transaction of a task's end, and who is told when that is on disk.
+        # What else is to be written with a task that is over from the beginning, and who is told when it is on disk.
         self._on_end = on_end
         self._on_saved = on_saved
+        self._log = TaskLog(
+            store=store,
+            spawn=spawn,
+            on_inserted=self._inserted,
+            on_refused=self._arrived,
+            on_end=on_end,
+            on_saved=self._saved,
+            is_busy=lambda: self._queue.waiting > 0,
+        )
         self._queue = TaskQueue(limits_of(config))
         self._live: dict[str, LiveTask] = {}
         self._arrivals = 0
         # Admitted, but not yet on disk; in all and by agent.
         self._arriving: Counter[str] = Counter()
-        # (deadline, id), soonest first; those of tasks that are over are dropped when they come up.
-        self._deadlines: list[tuple[int, str]] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._deadlines = TaskDeadlines(clock=clock, is_waited_for=self._is_waited_for, expired=self._expire)
         self._is_dispatching = False
-        self._unsaved = 0
         # Of those that ran to their end, in milliseconds.
         self._mean_ms = 0.0
         self.counter = TaskCounter()
@@ -154,42 +121,66 @@ class Scheduler:
         for row in rows:
             self.counter.submitted(row.agent_id)
             if row.id not in sent:
-                self._enter(row)
+                self._enter(self.task_of(row))
                 continue
             tried = changed(row, attempts=row.attempts + 1)
             if self._may_repeat(tried):
-                self._enter(await self._update(tried))
+                self._enter(self.task_of(await self._update(tried)))
             else:
-                error = OutcomeUnknown("The server ended while the task ran.")
-                self._finish(self._enter(tried), TaskEvent.FAIL, error=error)
+                task = self.task_of(tried)
+                self._enter(task)
+                self._finish(task, TaskEvent.FAIL, error=OutcomeUnknown("The server ended while the task ran."))
         self._wake()
 
-    async def submit(self, row: Task, key: TaskKey | None) -> str:
-        """Have it wait, durably; the id of the task that stands for the key, which may be an earlier one."""
-        arriving = self._arriving
-        self._queue.admit(row.agent_id, arriving.total(), arriving[row.agent_id])
-        arriving[row.agent_id] += 1
-        return await to_the_end(self._submit(row, key), self._spawn)
+    def task_of(self, row: Task) -> LiveTask:
+        """The task, at its place: who was asked for first goes first."""
+        self._arrivals += 1
+        return LiveTask(row, self._arrivals)
 
-    async def _submit(self, row: Task, key: TaskKey | None) -> str:
+    def admit(self, task: LiveTask) -> None:
+        """Count it in, or refuse it. Whoever was admitted has to be submitted, without a pause in between."""
+        arriving, agent_id = self._arriving, task.row.agent_id
+        self._queue.admit(agent_id, arriving.total(), arriving[agent_id])
+        arriving[agent_id] += 1
+
+    def submit(self, tasks: list[LiveTask]) -> asyncio.Future[None]:
+        """Have admitted tasks wait, durably: all of them, or none. It goes on without whoever waits for it."""
+        return self._log.insert(tasks)
+
+    async def submit_keyed(self, task: LiveTask, key: TaskKey) -> str:
+        """The same for one that has a key; the id of the task that stands for it, which may be an earlier one."""
+        return await to_the_end(self._submit_keyed(task, key), self._spawn)
+
+    async def _submit_keyed(self, task: LiveTask, key: TaskKey) -> str:
         try:
-            ops: list[Op] = [Insert(row)]
-            if key is not None:
-                ops.append(Insert(key))
-            outcome = await self._store.apply(*ops)
-        finally:
-            self._arriving[row.agent_id] -= 1
-            if not self._arriving[row.agent_id]:
-                del self._arriving[row.agent_id]
+            outcome = await self._store.apply(Insert(task.row), Insert(key))
+        except TabherdError:
+            self._arrived(task)
+            raise
         if isinstance(outcome, Conflict):
-            assert isinstance(outcome.row, TaskKey), f"{row.id} is new"
+            assert isinstance(outcome.row, TaskKey), f"{task.row.id} is new"
+            self._arrived(task)
             return outcome.row.task_id
-        (stored, *_) = outcome.rows
+        (stored, _) = outcome.rows
         assert isinstance(stored, Task)
-        self.counter.submitted(row.agent_id)
-        self._tell(self._enter(stored))
+        task.row = stored
+        self._inserted(task)
+        return stored.id
+
+    def _inserted(self, task: LiveTask) -> None:
+        """It is on disk."""
+        self._arrived(task)
+        self.counter.submitted(task.row.agent_id)
+        self._enter(task)
+        self._tell(task)
         self._wake()
-        return row.id
+
+    def _arrived(self, task: LiveTask) -> None:
+        """It is on disk, or never will be: from now on it counts as what it is."""
+        agent_id = task.row.agent_id
+        self._arriving[agent_id] -= 1
+        if not self._arriving[agent_id]:
+            del self._arriving[agent_id]
 
     async def reject(self, row: Task) -> None:
         """Keep a task that was not admitted, for whoever asks what became of it."""
@@ -237,8 +228,7 @@ class Scheduler:
         position = self._queue.position(live.row.id)
         if position is None:
             return None, None
-        is_serial = bool(live.row.tab_id or live.row.session_id)
-        ahead = self._queue.ahead_in_lane(live.row.id) if is_serial else 0
+        ahead = self._queue.ahead_in_lane(live.row.id) if live.is_serial else 0
         rounds = max(-(-position // self._queue.limits.workers), ahead)
         is_next = position <= self._queue.limits.workers - self._queue.in_flight and not ahead
         return position, 0 if is_next else int(rounds * self._mean_ms)
@@ -259,8 +249,7 @@ class Scheduler:
 
     async def stop(self) -> None:
         """Start no more, and end what runs: what was not sent waits on disk, the rest is settled by the next life."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadlines.stop()
         works = [live.work for live in self._live.values() if live.work is not None]
         for work in works:
             work.cancel()
@@ -269,27 +258,25 @@ class Scheduler:
 
     # --- Waiting --------------------------------------------------------------------------------------------
 
-    def _enter(self, row: Task) -> LiveTask:
-        live = self._live[row.id] = LiveTask(row, self._lane_of(row))
-        self._arrivals += 1
+    def _enter(self, live: LiveTask) -> None:
+        row = live.row
+        self._live[row.id] = live
+        live.lane = self._lane_of(row)
         self._queue.add(
             Waiting(
                 id=row.id,
                 agent_id=row.agent_id,
                 lane=live.lane,
-                is_serial=bool(row.tab_id or row.session_id),
+                is_serial=live.is_serial,
                 priority=row.priority,
                 created_at=row.created_at,
-                arrival=self._arrivals,
+                arrival=live.arrival,
             )
         )
-        heapq.heappush(self._deadlines, (row.deadline_at, row.id))
-        if self._deadlines[0][1] == row.id:
-            self._set_timer()
+        self._deadlines.add(row.deadline_at, row.id)
         live.session = self._session_of(row)
         if live.session is not None:
             live.session.tasks += 1
-        return live
 
     def _lane_of(self, row: Task) -> str:
         """What runs one task at a time: its tab. All that need a place in a pool share one that runs any number."""
@@ -304,30 +291,18 @@ class Scheduler:
         tab = self._registry.tab(row.tab_id) if row.tab_id else None
         return self._registry.session(row.session_id) if tab is None else tab.session
 
-    def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        while self._deadlines and self._deadlines[0][1] not in self._live:
-            heapq.heappop(self._deadlines)
-        if self._deadlines:
-            delay_s = max(0, self._deadlines[0][0] - self._clock()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._expire)
+    def _is_waited_for(self, task_id: str) -> bool:
+        live = self._live.get(task_id)
+        return live is not None and not live.is_over
 
-    def _expire(self) -> None:
+    def _expire(self, task_id: str) -> None:
         """End what is too late. A command that runs ends by its own time, which is the same."""
-        now = self._clock()
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, task_id = heapq.heappop(self._deadlines)
-            live = self._live.get(task_id)
-            if live is None or live.is_over:
-                continue
-            live.is_late = True
-            if live.state is TaskState.QUEUED:
-                self._finish(live, TaskEvent.FAIL, error=DeadlineExceeded(LATE_QUEUED))
-            elif live.state is TaskState.ASSIGNED and live.work is not None:
-                live.work.cancel()
-        self._set_timer()
+        live = self._live[task_id]
+        live.is_late = True
+        if live.state is TaskState.QUEUED:
+            self._finish(live, TaskEvent.FAIL, error=DeadlineExceeded(LATE_QUEUED))
+        elif live.state is TaskState.ASSIGNED and live.work is not None:
+            live.work.cancel()
 
     # --- Running --------------------------------------------------------------------------------------------
 
@@ -339,12 +314,13 @@ class Scheduler:
 
     def _dispatch(self) -> None:
         self._is_dispatching = False
-        while self._settings.enabled and not self._is_stopping() and self._unsaved < UNSAVED_MAX:
+        while self._settings.enabled and not self._is_stopping() and self._log.unsaved < UNSAVED_MAX:
             taken = self._queue.take()
             if taken is None:
                 return
             live = self._live[taken.id]
             live.state = advance(TASK, live.state, TaskEvent.ASSIGN)
+            live.assigned_at = self._clock()
             if not taken.is_serial:
                 live.is_leasing = True
                 # Until it has a place: others of this pool would only stand behind it, each with a worker.
@@ -396,6 +372,7 @@ class Scheduler:
         live.mark = self._marks.set(live.row.id, command_id)
         now = self._clock()
         live.state = advance(TASK, live.state, TaskEvent.SEND)
+        self._metrics.dispatch_seconds.observe((now - live.assigned_at) / 1000)
         waited_ms = now - live.row.created_at
         if not live.row.started_at:
             self.counter.started(live.row.agent_id, waited_ms)
@@ -513,24 +490,18 @@ class Scheduler:
             state=live.state,
             completed_at=now,
             result=text,
-            error="" if error is None else error.message,
+            error="" if error is None else storable(error.message),
             code="" if error is None else error.code,
         )
-        self._unsaved += 1
-        self._spawn(self._save(live))
+        self._log.save(live)
 
-    async def _save(self, live: LiveTask) -> None:
-        try:
-            row = live.row
-            outcome = await patiently(lambda: self._store.apply(Update(row), *self._on_end(row)))
-            assert isinstance(outcome, Applied), f"nobody else writes {row.id} ({outcome})"
-        finally:
-            self._unsaved -= 1
+    def _saved(self, live: LiveTask) -> None:
+        """Its end is on disk."""
         self._clear_mark(live)
-        del self._live[row.id]
+        del self._live[live.row.id]
         live.ended.set_result(None)
         self._tell(live)
-        self._on_saved(row)
+        self._on_saved(live.row)
         self._wake()
 
     def _clear_mark(self, live: LiveTask) -> None:
@@ -544,7 +515,7 @@ class Scheduler:
             fields["tabId"] = live.row.tab_id
         if live.row.code:
             fields["code"] = live.row.code
-        self._events.publish(f"task.{live.state}", **fields)
+        self._events.publish(EVENT_OF[live.state], **fields)
 
 
 def limits_of(config: Config) -> Limits:

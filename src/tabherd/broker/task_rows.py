@@ -61,16 +61,16 @@ def command_of(row: Task, timeout_ms: int) -> wire.AnyAction | wire.Steps:
 
 
 def _action(kind: str, selector: str | None, ref: str | None, params: dict[str, Any]) -> wire.AnyAction:
-    if kind not in wire.ACTION_KINDS:
+    shape = wire.ACTIONS.get(kind)
+    if shape is None:
         raise UnknownAction(f"There is no action '{kind}'.", kinds=list(wire.ACTION_KINDS))
     named = {"selector": selector, "ref": ref}
     body = {"kind": kind, **params, **{name: value for name, value in named.items() if value is not None}}
     try:
-        action: wire.AnyAction = msgspec.convert(body, wire.AnyAction)
+        return msgspec.convert(body, shape)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at `$.")
         raise InvalidRequest(f"{message}.", field=where.rstrip("`") or "params") from None
-    return action
 
 
 def moment_ms(moment: str | int, field: str) -> int:

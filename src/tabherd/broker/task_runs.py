@@ -102,7 +102,7 @@ class TaskRuns:
         request = command_of(task, task.deadline_at - self._clock())
         try:
             done = await self._commands.run(
-                caller, tab.row.id, request, on_accepted=lambda command_id, _: on_sent(command_id)
+                caller, tab.row.id, request, lambda command_id, _: on_sent(command_id), is_recorded=False
             )
         except (TabBusy, TabLocked, TabPausedHandoff):
             raise Blocked(tab) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -26,7 +26,8 @@ from ..errors import (
 from ..store.base import Store
 from .caller import Caller
 from .ids import Ids
-from .scheduler import LiveTask, Scheduler
+from .live_task import LiveTask
+from .scheduler import Scheduler
 from .task_rows import asked_text, check_action, moment_ms, task_view
 from .task_runs import TaskRuns
 from .views import rfc3339
@@ -77,11 +78,9 @@ class Tasks:
                 cap=wire.BATCH_MAX,
             )
         caller = self._as_agent(caller, request.agent_id)
-        answers = await asyncio.gather(
-            *(self._submit_one(caller, task, request.callback_url) for task in request.tasks)
-        )
+        answers = await self._submit_all(caller, request)
         refused = sum(answer.error is not None for answer in answers)
-        return wire.SubmittedBatch(tasks=answers, submitted=len(answers) - refused, rejected=refused)
+        return wire.SubmittedBatch(tasks=[*answers], submitted=len(answers) - refused, rejected=refused)
 
     async def get(self, caller: Caller, task_id: str, wait_ms: int = 0) -> wire.TaskView:
         """One task; with a time, as soon as it is over, or after that time as it is then."""
@@ -174,44 +173,99 @@ class Tasks:
             raise Forbidden("Only an admin may submit for another agent.", field="agentId")
         return msgspec.structs.replace(caller, agent_id=agent_id)
 
-    async def _submit_one(self, caller: Caller, fields: wire.TaskFields, callback_url: str | None) -> wire.BatchItem:
-        if fields.callback_url is None and callback_url is not None:
-            fields = msgspec.structs.replace(fields, callback_url=callback_url)
+    async def _submit_all(self, caller: Caller, request: wire.SubmitBatch) -> Sequence[wire.BatchItem]:
+        """Each by itself, in their order; but those without a key, which cannot be there already, in one write."""
+        answers: dict[int, wire.BatchItem] = {}
+        admitted: dict[int, LiveTask] = {}
+        keyed: dict[int, tuple[LiveTask, wire.TaskFields]] = {}
+        too_many: dict[int, tuple[LiveTask, QueueFull]] = {}
+        for index, fields in enumerate(request.tasks):
+            if fields.callback_url is None and request.callback_url is not None:
+                fields = msgspec.structs.replace(fields, callback_url=request.callback_url)
+            try:
+                task = self._scheduler.task_of(self._row_of(caller, fields))
+                if fields.idempotency_key is not None:
+                    keyed[index] = task, fields
+                    continue
+                self._scheduler.admit(task)
+                admitted[index] = task
+            except QueueFull as error:
+                too_many[index] = task, error
+            except TabherdError as error:
+                answers[index] = _refused(error)
+        # Before anything is waited for: whoever was admitted is counted until this is over.
+        written = self._scheduler.submit(list(admitted.values()))
+        for index, (task, fields) in keyed.items():
+            try:
+                answers[index] = _as_item(await self._submit_keyed(caller, task, fields))
+            except TabherdError as error:
+                answers[index] = _refused(error)
+        for index, (task, full) in too_many.items():
+            await self._reject(task, full)
+            answers[index] = _refused(full)
         try:
-            done = await self._submit(caller, fields)
+            await written
+            answers |= {index: _as_item(self._submitted(task)) for index, task in admitted.items()}
         except TabherdError as error:
-            task_id = str(error.details.get("taskId", ""))
-            return wire.BatchItem(task_id=task_id, state=TaskState.REJECTED, error=error.to_wire())
-        return wire.BatchItem(task_id=done.task_id, state=done.state, position=done.position, eta_ms=done.eta_ms)
+            answers |= dict.fromkeys(admitted, _refused(error))
+        return [answers[index] for index in range(len(request.tasks))]
 
     async def _submit(self, caller: Caller, fields: wire.TaskFields) -> wire.SubmittedTask:
-        self._refuse_when_draining()
-        if not self._config.scheduler.enabled:
-            raise Draining("Tasks are not taken here ([scheduler] enabled).", retry_after_ms=5_000)
-        row = self._row_of(caller, fields)
-        key = None
+        task = self._scheduler.task_of(self._row_of(caller, fields))
         if fields.idempotency_key is not None:
-            key = self._key_of(caller.agent_id, fields, row)
-            row = msgspec.structs.replace(row, key_id=key.id)
-            if (earlier := await self._store.get(TaskKey, key.id)) is not None:
-                return await self._answer_again(caller, key, earlier)
+            return await self._submit_keyed(caller, task, fields)
         try:
-            task_id = await self._scheduler.submit(row, key)
-        except QueueFull as error:
-            await self._reject(row, error)
+            self._scheduler.admit(task)
+        except QueueFull as full:
+            await self._reject(task, full)
             raise
-        if task_id != row.id:
-            assert key is not None
-            return await self._answer_again(caller, key, await self._store.get(TaskKey, key.id))
-        live = self._scheduler.find(row.id)
-        position, eta_ms = (None, None) if live is None else self._scheduler.standing(live)
-        state = TaskState.QUEUED if live is None else live.state
+        await self._scheduler.submit([task])
+        return self._submitted(task)
+
+    async def _submit_keyed(self, caller: Caller, task: LiveTask, fields: wire.TaskFields) -> wire.SubmittedTask:
+        asked = self._key_of(caller.agent_id, fields, task.row)
+        if (earlier := await self._store.get(TaskKey, asked.id)) is not None:
+            return await self._answer_again(caller, asked, earlier)
+        task.row = msgspec.structs.replace(task.row, key_id=asked.id)
+        try:
+            self._scheduler.admit(task)
+        except QueueFull as full:
+            await self._reject(task, full)
+            raise
+        if await self._scheduler.submit_keyed(task, asked) != task.row.id:
+            return await self._answer_again(caller, asked, await self._store.get(TaskKey, asked.id))
+        return self._submitted(task)
+
+    async def _reject(self, task: LiveTask, full: QueueFull) -> None:
+        """Keep it all the same, and say which one it is."""
+        full.retry_after_ms = self._scheduler.retry_after_ms()
+        full.details["taskId"] = task.row.id
+        await self._scheduler.reject(
+            msgspec.structs.replace(
+                task.row,
+                state=TaskState.REJECTED,
+                completed_at=task.row.created_at,
+                error=full.message,
+                code=full.code,
+            )
+        )
+
+    def _submitted(self, task: LiveTask) -> wire.SubmittedTask:
+        """The answer to who submitted it; it may have run already."""
+        position, eta_ms = self._scheduler.standing(task)
         return wire.SubmittedTask(
-            task_id=row.id, state=state, position=position, eta_ms=eta_ms, created_at=rfc3339(row.created_at)
+            task_id=task.row.id,
+            state=task.shown_state,
+            position=position,
+            eta_ms=eta_ms,
+            created_at=rfc3339(task.row.created_at),
         )
 
     def _row_of(self, caller: Caller, fields: wire.TaskFields) -> Task:
-        """The task as it is kept; raises for one that could never be run."""
+        """The task as it is kept; raises for one that could never be run, and when none are taken."""
+        self._refuse_when_draining()
+        if not self._config.scheduler.enabled:
+            raise Draining("Tasks are not taken here ([scheduler] enabled).", retry_after_ms=5_000)
         now, settings = self._clock(), self._config.scheduler
         action = check_action(fields)
         deadline_at = now + settings.deadline_ms if fields.deadline is None else moment_ms(fields.deadline, "deadline")
@@ -269,14 +323,6 @@ class Tasks:
             created_at=view.created_at,
         )
 
-    async def _reject(self, row: Task, error: QueueFull) -> None:
-        error.retry_after_ms = self._scheduler.retry_after_ms()
-        error.details["taskId"] = row.id
-        rejected = msgspec.structs.replace(
-            row, state=TaskState.REJECTED, completed_at=row.created_at, error=error.message, code=error.code
-        )
-        await self._scheduler.reject(rejected)
-
     # --- Looking --------------------------------------------------------------------------------------------
 
     async def _row(self, caller: Caller, task_id: str) -> Task:
@@ -286,11 +332,9 @@ class Tasks:
         return row
 
     def _live_view(self, live: LiveTask) -> wire.TaskView:
-        # Its end is told when it is on disk.
-        state = TaskState.RUNNING if live.is_over else live.state
         row = msgspec.structs.replace(live.row, result="", error="", code="") if live.is_over else live.row
         position, eta_ms = self._scheduler.standing(live)
-        return task_view(row, state, position=position, eta_ms=eta_ms)
+        return task_view(row, live.shown_state, position=position, eta_ms=eta_ms)
 
     async def _view(self, row: Task) -> wire.TaskView:
         assert is_terminal(TASK, row.state) or self._scheduler.find(row.id) is None
@@ -308,3 +352,12 @@ class Tasks:
         page = found[:limit]
         next_cursor = page[-1].row.id if len(found) > limit else None
         return wire.TaskPage(tasks=[self._live_view(live) for live in page], next_cursor=next_cursor)
+
+
+def _as_item(done: wire.SubmittedTask) -> wire.BatchItem:
+    return wire.BatchItem(task_id=done.task_id, state=done.state, position=done.position, eta_ms=done.eta_ms)
+
+
+def _refused(error: TabherdError) -> wire.BatchItem:
+    task_id = str(error.details.get("taskId", ""))
+    return wire.BatchItem(task_id=task_id, state=TaskState.REJECTED, error=error.to_wire())

@@ -204,7 +204,9 @@ AnyAction: TypeAlias = (
     | SetCookies
     | Close
 )
-ACTION_KINDS: tuple[str, ...] = tuple(str(member.__struct_config__.tag) for member in get_args(AnyAction))
+# Decoding one whose kind is known is a matter of a microsecond; msgspec takes a union apart at every conversion.
+ACTIONS: dict[str, type[AnyAction]] = {str(member.__struct_config__.tag): member for member in get_args(AnyAction)}
+ACTION_KINDS: tuple[str, ...] = tuple(ACTIONS)
 
 
 class CommandView(Answer, frozen=True, kw_only=True):

@@ -1,0 +1,67 @@
+"""A task from its admission until its end is on disk: what memory alone knows of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..core.lifecycle import TASK, TaskState, is_terminal
+from ..core.model import Task
+from .registry import LiveSession
+
+
+class LiveTask:
+    """A task that is not over, or not on disk as such."""
+
+    __slots__ = (
+        "arrival",
+        "assigned_at",
+        "ended",
+        "is_cancelled",
+        "is_late",
+        "is_leasing",
+        "lane",
+        "mark",
+        "put_back",
+        "row",
+        "session",
+        "state",
+        "work",
+    )
+
+    def __init__(self, row: Task, arrival: int) -> None:
+        self.row = row
+        self.state = row.state
+        # Its number among all that were admitted: who came first goes first.
+        self.arrival = arrival
+        # What runs one task at a time.
+        self.lane = ""
+        # The session that has work as long as this waits or runs.
+        self.session: LiveSession | None = None
+        # The worker's task while it is in flight, and since when.
+        self.work: asyncio.Task[None] | None = None
+        self.assigned_at = 0
+        # Somebody wants it ended; its deadline has passed.
+        self.is_cancelled = False
+        self.is_late = False
+        # It waits for a place in its pool, and no other task does.
+        self.is_leasing = False
+        # That it was sent to a page.
+        self.mark: int | None = None
+        # How often it was put back before it was sent.
+        self.put_back = 0
+        # Set with its end on disk.
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_over(self) -> bool:
+        return is_terminal(TASK, self.state)
+
+    @property
+    def shown_state(self) -> TaskState:
+        """What it is for others: its end is told when it is on disk."""
+        return TaskState.RUNNING if self.is_over and not self.ended.done() else self.state
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether its lane is a tab, which does one thing at a time."""
+        return bool(self.row.tab_id or self.row.session_id)
