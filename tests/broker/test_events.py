@@ -114,6 +114,15 @@ def test_filters_apply_together() -> None:
     assert drain(subscription) == [wanted]
 
 
+def test_one_task_can_be_followed() -> None:
+    bus = bus_of()
+    subscription = bus.subscribe(task_id="tsk_1")
+    bus.publish("task.queued", taskId="tsk_2")
+    bus.publish("tab.rebuilt", tabId="tsk_1")
+    wanted = [bus.publish("task.queued", taskId="tsk_1"), bus.publish("webhook.delivered", taskId="tsk_1")]
+    assert drain(subscription) == wanted
+
+
 def test_an_empty_set_of_types_matches_nothing() -> None:
     bus = bus_of()
     subscription = bus.subscribe(types=[])

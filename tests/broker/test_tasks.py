@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from tests.broker.house import ADA, ADMIN, BOB, House, in_house
 from tests.broker.tasking import check_counters, ended, get, labels, rows, submit, with_scheduler
@@ -69,6 +70,18 @@ async def test_what_the_page_refuses_is_how_the_task_failed(house: House) -> Non
     (view,) = await ended(house, await submit(house, tab_id=session.tabs[0].tab_id))
     assert (view.state, view.code, view.error) == ("failed", "javascript_error", "The page threw: no")
     check_counters(house)
+
+
+@in_house()
+async def test_an_error_that_no_store_can_hold_ends_the_task_all_the_same(house: House) -> None:
+    session = await house.open()
+
+    async def throws(*_: Any) -> Any:
+        raise errors.JavascriptError("The page threw: \0 and \ud800")
+
+    house.broker.commands._perform = throws
+    views = await ended(house, *[await submit(house, tab_id=session.tabs[0].tab_id) for _ in range(2)])
+    assert [view.error for view in views] == ["The page threw: \ufffd and \ufffd"] * 2
 
 
 # --- Refusals ---------------------------------------------------------------------------------------------------
@@ -172,6 +185,60 @@ async def test_a_batch_is_admitted_as_far_as_it_may(house: House) -> None:
     await ended(house, answer.tasks[0].task_id, answer.tasks[2].task_id)
     with pytest.raises(errors.BatchTooLarge):
         await house.broker.tasking.verbs.submit_batch(ADA, wire.SubmitBatch(tasks=[fields] * 51))
+
+
+@in_house()
+async def test_a_batch_is_started_in_its_order_with_and_without_keys(house: House) -> None:
+    session = await house.open()
+    house.broker.tasking.reconfigure(with_scheduler(house, workers=1))
+    await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house) == ["held"])
+    tasks = [
+        wire.TaskFields(
+            action="evaluate",
+            params={"expression": str(place)},
+            tab_id=session.tabs[0].tab_id,
+            idempotency_key=f"key {place}" if place % 2 else None,
+        )
+        for place in range(6)
+    ]
+    answer = await house.broker.tasking.verbs.submit_batch(ADA, wire.SubmitBatch(tasks=tasks))
+    house.finish("held")
+    await ended(house, *(item.task_id for item in answer.tasks))
+    assert labels(house) == ["held", *map(str, range(6))]
+
+
+@in_house()
+async def test_a_batch_whose_caller_leaves_keeps_no_places(house: House) -> None:
+    session = await house.open()
+    house.broker.tasking.reconfigure(with_scheduler(house, queue_max=3, workers=1))
+    held = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house) == ["held"])
+    one = wire.TaskFields(action="evaluate", params={"expression": "x"}, tab_id=session.tabs[0].tab_id)
+    keyed = msgspec.structs.replace(one, idempotency_key="k")
+    batch = wire.SubmitBatch(tasks=[one, keyed, one, one, one])
+    leaving = asyncio.ensure_future(house.broker.tasking.verbs.submit_batch(ADA, batch))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    assert leaving.cancelled()
+    await house.until(lambda: house.broker.tasking.scheduler.queue.waiting == 3)
+    assert not house.broker.tasking.scheduler._arriving
+    house.finish("held")
+    await house.until(lambda: not house.broker.tasking.scheduler.queue.waiting)
+    await ended(house, held)
+
+
+@in_house()
+async def test_a_store_that_is_away_refuses_a_batch_and_keeps_no_places(house: House) -> None:
+    session = await house.open()
+    one = wire.TaskFields(action="evaluate", params={"expression": "x"}, tab_id=session.tabs[0].tab_id)
+    house.store._fail_rate = 1.0
+    answer = await house.broker.tasking.verbs.submit_batch(ADA, wire.SubmitBatch(tasks=[one, one]))
+    house.store._fail_rate = 0.0
+    assert [item.error and item.error["code"] for item in answer.tasks] == ["store_unavailable"] * 2
+    assert not house.broker.tasking.scheduler._arriving
+    assert not house.broker.tasking.scheduler.queue.waiting
 
 
 @in_house()
@@ -298,8 +365,8 @@ async def test_positions_and_times_are_told(house: House) -> None:
 async def test_a_task_that_waits_too_long_fails_at_its_deadline(house: House) -> None:
     session = await house.open()
     first = await submit(house, "held", tab_id=session.tabs[0].tab_id, deadline=house.now + 600_000)
-    late = await submit(house, "late", tab_id=session.tabs[0].tab_id, deadline=house.now + 5_000)
     began = house.now
+    late = await submit(house, "late", tab_id=session.tabs[0].tab_id, deadline=began + 5_000)
     (view,) = await ended(house, late)
     assert (view.state, view.code, view.error) == ("failed", "deadline_exceeded", "deadline exceeded while queued")
     assert 5_000 <= house.now - began <= 5_050

@@ -10,8 +10,9 @@ import structlog
 from tests.broker.house import ADA, ADMIN, BOB, House, in_house
 from tests.broker.tasking import check_counters, ended, get, labels, rows, submit, with_retention, with_scheduler
 
-from tabherd import errors
+from tabherd import errors, wire
 from tabherd.broker.caller import Caller
+from tabherd.broker.tasks import Trace
 from tabherd.broker.webhook_send import Post, Reply
 from tabherd.core.model import ArchivedTask
 
@@ -138,6 +139,10 @@ async def test_lists_are_paged_and_filtered(house: House) -> None:
     page = await verbs.list(ADA, limit=2)
     assert [task.task_id for task in page.tasks] == done[:2]
     assert await listed(cursor=page.next_cursor, limit=2) == [done[2], flying]
+    assert await listed(newest_first=True) == [waiting, flying, *reversed(done)]
+    assert await listed(newest_first=True, cursor=flying, limit=2) == [done[2], done[1]]
+    assert await listed(ADMIN, state="running", newest_first=True) == [theirs, flying]
+    assert await listed(ADMIN, state="running", newest_first=True, cursor=theirs) == [flying]
     with pytest.raises(errors.InvalidRequest):
         await verbs.list(ADA, state="lost")
     for label in ("held", "b-held"):
@@ -171,10 +176,17 @@ async def test_the_end_of_a_task_is_told_to_its_callback_url(house: House) -> No
         return Reply(status=200)
 
     house.broker.tasking.webhooks._send = send
-    task_id = await submit(house, tab_id=session.tabs[0].tab_id, callback_url="http://93.184.216.34/hook")
+    request = wire.SubmitTask(
+        action="evaluate",
+        params={"expression": "x"},
+        tab_id=session.tabs[0].tab_id,
+        callback_url="http://93.184.216.34/hook",
+    )
+    task_id = (await house.broker.tasking.verbs.submit(ADA, request, Trace("req-1", "00-trace"))).task_id
     await ended(house, task_id)
     await house.until(lambda: posts)
     assert posts[0].headers["X-Tabherd-Event"] == "task.done"
+    assert (posts[0].headers["X-Request-Id"], posts[0].headers["traceparent"]) == ("req-1", "00-trace")
     await asyncio.sleep(1)
     webhook = (await get(house, task_id)).webhook
     assert webhook is not None

@@ -19,6 +19,7 @@ from tabherd.core.model import (
     Credential,
     Delivery,
     Idempotency,
+    NamedLock,
     Node,
     Row,
     Session,
@@ -62,6 +63,7 @@ ROWS: list[Row] = [
     ),
     Idempotency(id="alice:order-7", command_id="cmd_1", body_hash="00", created_at=1),
     Audit(id="aud_1", at=1, agent_id="alice", controller_id="alice-1", verb="click", tab_id="tab_1"),
+    NamedLock(id="account:schlüssel", node_id="nod_1", agent_id="alice", ticket_hash="00", fence=8),
     Credential(id="crd_1", token_hash="00", agent_id="alice", scopes=("browse", "tasks"), created_at=1),
 ]
 EACH_ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: type(row).__name__)

@@ -94,10 +94,10 @@ class SimStore:
         return await self._disk.get(table, id)
 
     async def select(
-        self, table: type[RowT], where: Mapping[str, Any] | None = None, *, after: str = "", limit: int = 1_000
+        self, table: type[RowT], where: Mapping[str, Any] | None = None, **more: Any
     ) -> list[RowT]:
         await self._life.step(1.0)
-        return await self._disk.select(table, where, after=after, limit=limit)
+        return await self._disk.select(table, where, **more)
 
     async def counter(self, name: str) -> int:
         await self._life.step(1.0)

@@ -256,6 +256,18 @@ async def test_select_pages_through_everything_exactly_once(store: Store) -> Non
     assert seen == ids
 
 
+async def test_select_pages_backwards_through_everything_exactly_once(store: Store) -> None:
+    ids = [f"s{number:03d}" for number in range(25)]
+    await store.apply(*(Insert(session(id, state=LeaseState.ACTIVE)) for id in ids))
+    seen: list[str] = []
+    while page := await store.select(
+        Session, {"state": "active"}, after=seen[-1] if seen else "", limit=10, newest_first=True
+    ):
+        assert len(page) <= 10
+        seen += [row.id for row in page]
+    assert seen == ids[::-1]
+
+
 async def test_select_by_a_field_without_an_index_is_a_bug(store: Store) -> None:
     with pytest.raises(AssertionError, match=r"sessions\.phase"):
         await store.select(Session, {"phase": "x"})

@@ -80,16 +80,17 @@ class Recorder:
         return self.statements[-1]
 
 
+@pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize(
     ("table", "field"), [(table, field) for table in TABLES.values() for field in table.indexed], ids=str
 )
 def test_a_page_by_an_indexed_field_walks_its_index_without_sorting(
-    database: sqlite3.Connection, table: Table, field: str
+    database: sqlite3.Connection, table: Table, field: str, newest_first: bool
 ) -> None:
     recorder = Recorder(database)
-    select(database, table.row, {field: ("x",)}, "after", 10)
+    select(database, table.row, {field: ("x",)}, "after", 10, newest_first=newest_first)
     how = plan(database, recorder.last())
-    assert f"{table.name}_by_{field} ({field}=? AND id>?)" in how
+    assert f"{table.name}_by_{field} ({field}=? AND id{'<' if newest_first else '>'}?)" in how
     assert "ORDER BY" not in how
 
 

@@ -141,13 +141,16 @@ class EventBus:
         types: Collection[str] | None = None,
         agent_id: str | None = None,
         tab_id: str | None = None,
+        task_id: str | None = None,
         after: EventId | None = None,
     ) -> Subscription:
         """Events from now on, or after that place. A filter that is None lets everything pass."""
         if self._subscribers >= SUBSCRIBERS_MAX:
             raise QueueFull("Too many event streams are open.", retry_after_ms=5_000, cap=SUBSCRIBERS_MAX)
         self._subscribers += 1
-        return Subscription(self, types, agent_id, tab_id, self.last_id if after is None else after)
+        exact = {"agentId": agent_id, "tabId": tab_id, "taskId": task_id}
+        fields = {name: value for name, value in exact.items() if value is not None}
+        return Subscription(self, types, fields, self.last_id if after is None else after)
 
     def close(self) -> None:
         """End every subscription, now and later; they read what is left and stop."""
@@ -174,13 +177,11 @@ class EventBus:
 class Subscription:
     """One listener: a filter and a cursor. Close it, or use it as a context manager."""
 
-    def __init__(
-        self, bus: EventBus, types: Collection[str] | None, agent_id: str | None, tab_id: str | None, after: EventId
-    ) -> None:
+    def __init__(self, bus: EventBus, types: Collection[str] | None, fields: Mapping[str, str], after: EventId) -> None:
         self._bus = bus
         self._types = None if types is None else frozenset(types)
-        self._agent_id = agent_id
-        self._tab_id = tab_id
+        # What the fields of an event must say.
+        self._fields = dict(fields)
         # The last place that was read, whether or not it matched.
         self.position = after
         self._is_open = True
@@ -239,11 +240,9 @@ class Subscription:
             self._bus._subscribers -= 1
 
     def _matches(self, event: Event) -> bool:
-        fields = event.fields
-        return (
-            (self._types is None or event.type in self._types)
-            and (self._agent_id is None or fields.get("agentId") == self._agent_id)
-            and (self._tab_id is None or fields.get("tabId") == self._tab_id)
+        said = event.fields
+        return (self._types is None or event.type in self._types) and all(
+            said.get(name) == value for name, value in self._fields.items()
         )
 
     def _reset(self, reason: str) -> Event:

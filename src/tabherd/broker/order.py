@@ -107,9 +107,10 @@ class OrderedStore:
         *,
         after: str = "",
         limit: int = 1_000,
+        newest_first: bool = False,
     ) -> list[RowT]:
         with held(Rank.STORE, "select"):
-            return await self._store.select(table, where, after=after, limit=limit)
+            return await self._store.select(table, where, after=after, limit=limit, newest_first=newest_first)
 
     async def counter(self, name: str) -> int:
         with held(Rank.STORE, "counter"):

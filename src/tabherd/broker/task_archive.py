@@ -82,6 +82,9 @@ class TaskArchive:
                     pass
             except StoreUnavailable as error:
                 log.warning("the archive of tasks waits for the store", error=error.message)
+            except Exception as error:
+                # A bug of ours must not let tasks pile up for ever.
+                log.error("bug: the archive of tasks could not be swept", error=repr(error), exc_info=error)
             await asyncio.sleep(SWEEP_MIN_S)
             try:
                 async with asyncio.timeout(self._idle_s()):

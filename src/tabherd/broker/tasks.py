@@ -37,6 +37,16 @@ PAST_DEADLINE = "deadline: this moment is over."
 STATES = tuple(map(str, TaskState))
 
 
+class Trace(msgspec.Struct, frozen=True):
+    """By what the request is known elsewhere that submitted a task."""
+
+    request_id: str
+    traceparent: str
+
+
+UNTRACED = Trace("", "")
+
+
 class Tasks:
     """The task verbs."""
 
@@ -65,11 +75,13 @@ class Tasks:
 
     # --- Verbs ----------------------------------------------------------------------------------------------
 
-    async def submit(self, caller: Caller, request: wire.SubmitTask) -> wire.SubmittedTask:
+    async def submit(self, caller: Caller, request: wire.SubmitTask, trace: Trace = UNTRACED) -> wire.SubmittedTask:
         """Have a task wait for its turn; it is on disk when this returns. One that is not admitted is kept, too."""
-        return await self._submit(self._as_agent(caller, request.agent_id), request)
+        return await self._submit(self._as_agent(caller, request.agent_id), request, trace)
 
-    async def submit_batch(self, caller: Caller, request: wire.SubmitBatch) -> wire.SubmittedBatch:
+    async def submit_batch(
+        self, caller: Caller, request: wire.SubmitBatch, trace: Trace = UNTRACED
+    ) -> wire.SubmittedBatch:
         """The same for several; each is admitted or refused by itself."""
         if len(request.tasks) > wire.BATCH_MAX:
             raise BatchTooLarge(
@@ -78,7 +90,7 @@ class Tasks:
                 cap=wire.BATCH_MAX,
             )
         caller = self._as_agent(caller, request.agent_id)
-        answers = await self._submit_all(caller, request)
+        answers = await self._submit_all(caller, request, trace)
         refused = sum(answer.error is not None for answer in answers)
         return wire.SubmittedBatch(tasks=[*answers], submitted=len(answers) - refused, rejected=refused)
 
@@ -100,8 +112,9 @@ class Tasks:
         state: str | None = None,
         limit: int = 100,
         cursor: str = "",
+        newest_first: bool = False,
     ) -> wire.TaskPage:
-        """The caller's own tasks that are at hand, oldest first; an admin's are those of everybody."""
+        """The caller's own tasks that are at hand, in the order of submission; an admin's are those of everybody."""
         if state is not None and state not in STATES:
             raise InvalidRequest(f"state: '{state}' is none of {', '.join(STATES)}.", field="state")
         where: dict[str, str] = {}
@@ -112,10 +125,10 @@ class Tasks:
         if agent_id is not None:
             where["agent_id"] = agent_id
         if state in (TaskState.ASSIGNED, TaskState.RUNNING):
-            return self._flying(agent_id, state, limit, cursor)
+            return self._flying(agent_id, state, limit, cursor, newest_first=newest_first)
         if state is not None:
             where["state"] = state
-        rows = await self._store.select(Task, where, after=cursor, limit=limit + 1)
+        rows = await self._store.select(Task, where, after=cursor, limit=limit + 1, newest_first=newest_first)
         views = [
             self._live_view(live) if (live := self._scheduler.find(row.id)) is not None else await self._view(row)
             for row in rows[:limit]
@@ -173,7 +186,7 @@ class Tasks:
             raise Forbidden("Only an admin may submit for another agent.", field="agentId")
         return msgspec.structs.replace(caller, agent_id=agent_id)
 
-    async def _submit_all(self, caller: Caller, request: wire.SubmitBatch) -> Sequence[wire.BatchItem]:
+    async def _submit_all(self, caller: Caller, request: wire.SubmitBatch, trace: Trace) -> Sequence[wire.BatchItem]:
         """Each by itself, in their order; but those without a key, which cannot be there already, in one write."""
         answers: dict[int, wire.BatchItem] = {}
         admitted: dict[int, LiveTask] = {}
@@ -183,7 +196,7 @@ class Tasks:
             if fields.callback_url is None and request.callback_url is not None:
                 fields = msgspec.structs.replace(fields, callback_url=request.callback_url)
             try:
-                task = self._scheduler.task_of(self._row_of(caller, fields))
+                task = self._scheduler.task_of(self._row_of(caller, fields, trace))
                 if fields.idempotency_key is not None:
                     keyed[index] = task, fields
                     continue
@@ -210,8 +223,8 @@ class Tasks:
             answers |= dict.fromkeys(admitted, _refused(error))
         return [answers[index] for index in range(len(request.tasks))]
 
-    async def _submit(self, caller: Caller, fields: wire.TaskFields) -> wire.SubmittedTask:
-        task = self._scheduler.task_of(self._row_of(caller, fields))
+    async def _submit(self, caller: Caller, fields: wire.TaskFields, trace: Trace) -> wire.SubmittedTask:
+        task = self._scheduler.task_of(self._row_of(caller, fields, trace))
         if fields.idempotency_key is not None:
             return await self._submit_keyed(caller, task, fields)
         try:
@@ -261,7 +274,7 @@ class Tasks:
             created_at=rfc3339(task.row.created_at),
         )
 
-    def _row_of(self, caller: Caller, fields: wire.TaskFields) -> Task:
+    def _row_of(self, caller: Caller, fields: wire.TaskFields, trace: Trace) -> Task:
         """The task as it is kept; raises for one that could never be run, and when none are taken."""
         self._refuse_when_draining()
         if not self._config.scheduler.enabled:
@@ -291,6 +304,8 @@ class Tasks:
             is_idempotent=fields.idempotent,
             scopes=tuple(sorted(caller.scopes)),
             callback_url=fields.callback_url or "",
+            request_id=trace.request_id if fields.callback_url else "",
+            traceparent=trace.traceparent if fields.callback_url else "",
         )
         if row.tab_id or row.session_id:
             # Whose it is, is asked again when it runs.
@@ -340,14 +355,20 @@ class Tasks:
         assert is_terminal(TASK, row.state) or self._scheduler.find(row.id) is None
         return task_view(row, row.state, webhook=await self._webhooks.view(row.id) if row.callback_url else None)
 
-    def _flying(self, agent_id: str | None, state: str, limit: int, cursor: str) -> wire.TaskPage:
+    def _flying(
+        self, agent_id: str | None, state: str, limit: int, cursor: str, *, newest_first: bool
+    ) -> wire.TaskPage:
+        def is_after(task_id: str) -> bool:
+            return not cursor or (task_id < cursor if newest_first else task_id > cursor)
+
         found = sorted(
             (
                 live
                 for live in self._scheduler.in_flight()
-                if live.state == state and live.row.id > cursor and agent_id in (None, live.row.agent_id)
+                if live.state == state and is_after(live.row.id) and agent_id in (None, live.row.agent_id)
             ),
             key=lambda live: live.row.id,
+            reverse=newest_first,
         )
         page = found[:limit]
         next_cursor = page[-1].row.id if len(found) > limit else None

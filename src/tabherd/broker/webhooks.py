@@ -124,6 +124,8 @@ class Webhooks:
             body=body.decode(),
             created_at=now,
             due_at=now,
+            request_id=task.request_id,
+            traceparent=task.traceparent,
         )
 
     def committed(self, delivery: Delivery) -> None:
@@ -285,7 +287,9 @@ class Webhooks:
     def _headers(self, row: Delivery) -> dict[str, str]:
         timestamp = str(self._clock() // 1000)
         signature = hmac.new(self._secret, f"{timestamp}.{row.body}".encode(), hashlib.sha256).hexdigest()
+        trace = {"X-Request-Id": row.request_id, "traceparent": row.traceparent}
         return {
+            **{name: value for name, value in trace.items() if value},
             "Content-Type": "application/json",
             "User-Agent": f"tabherd/{__version__}",
             "X-Tabherd-Event": row.event,

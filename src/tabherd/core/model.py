@@ -182,6 +182,9 @@ class Task(Row, frozen=True, kw_only=True):
     error: str = ""
     code: str = ""
     callback_url: str = ""
+    # Of the request that submitted it, for whoever is called back; empty without a callback.
+    request_id: str = ""
+    traceparent: str = ""
 
 
 class ArchivedTask(Task, frozen=True, kw_only=True):
@@ -213,6 +216,9 @@ class Delivery(Row, frozen=True, kw_only=True):
     due_at: int = 0
     # Why the last attempt failed.
     error: str = ""
+    # Of the request that submitted the task.
+    request_id: str = ""
+    traceparent: str = ""
 
 
 class Idempotency(Row, frozen=True, kw_only=True):
@@ -237,6 +243,31 @@ class Audit(Row, frozen=True, kw_only=True):
     command_id: str = ""
     # How it ended, or what else there is to say.
     detail: str = ""
+
+
+class NamedLock(Row, frozen=True, kw_only=True):
+    """A named lock that a caller of a node holds; its id is the name, and it is gone when the lock is free."""
+
+    node_id: str
+    agent_id: str
+    # The controllerId that its holder gave; empty: none.
+    controller: str = ""
+    # Only ever grows: assigned by the store at every grant.
+    fence: int = 0
+    # SHA-256 of the ticket that renews and releases it, hex.
+    ticket_hash: str
+    # How long one renewal lasts; 0: it has no lease.
+    lease_ms: int = 0
+    acquired_at: int = 0
+    # When the lease ends; 0: it has none.
+    expires_at: int = 0
+    # The process that it is bound to, if the caller named one.
+    owner_pid: int = 0
+    owner_started: int = 0
+    # It lives by a connection, so it does not outlive the server.
+    is_connection_bound: bool = False
+    # How often the lock had been taken by anybody when it was taken for this holder; 0: the backend does not count.
+    generation: int = 0
 
 
 class Credential(Row, frozen=True, kw_only=True):
@@ -270,11 +301,12 @@ TABLES: Final[dict[type[Row], Table]] = {
         Table("checkpoints", Checkpoint, ("node_id",)),
         Table("commands", Command, ("tab_id", "agent_id")),
         Table("idempotency", Idempotency),
-        Table("tasks", Task, ("state", "agent_id", "node_id")),
+        Table("tasks", Task, ("state", "agent_id")),
         Table("archived_tasks", ArchivedTask, ("state", "agent_id")),
         Table("task_keys", TaskKey),
         Table("deliveries", Delivery, ("state",)),
         Table("audit", Audit, ("agent_id", "session_id", "tab_id")),
+        Table("named_locks", NamedLock, ("node_id",)),
         Table("credentials", Credential, ("token_hash", "agent_id")),
     )
 }

@@ -50,6 +50,7 @@ class EventsQuery(wire.Request, frozen=True, kw_only=True):
     types: Annotated[str, Meta(max_length=2_000)] | None = None
     agent_id: wire.Agent | None = None
     tab_id: wire.Identifier | None = None
+    task_id: wire.Identifier | None = None
 
 
 # --- About the server -------------------------------------------------------------------------------------------
@@ -93,6 +94,7 @@ async def events(service: Service, call: Call) -> Stream:
         types=sse.parse_types(query.types),
         agent_id=agent_id,
         tab_id=query.tab_id,
+        task_id=query.task_id,
         after=sse.parse_position(call.head.last_event_id),
     )
     return Stream(sse.stream(subscription), subscription.close, headers_of({"content-type": EVENT_STREAM}))

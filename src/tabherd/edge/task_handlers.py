@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from .. import wire
+from ..broker.tasks import Trace
 from .route import Call, Service
 
 
@@ -15,6 +16,8 @@ class TasksQuery(wire.Request, frozen=True, kw_only=True):
     agent_id: wire.Agent | None = None
     # Only tasks in this state.
     state: wire.Name | None = None
+    # By when they were submitted: asc for oldest first, desc for newest first.
+    order: Literal["asc", "desc"] = "asc"
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     # Where the page before ended.
     cursor: Annotated[str, Meta(max_length=200)] = ""
@@ -26,17 +29,22 @@ class TaskQuery(wire.Request, frozen=True, kw_only=True):
 
 
 async def submit_task(service: Service, call: Call) -> wire.SubmittedTask:
-    return await service.broker.tasking.verbs.submit(call.caller, call.body)
+    return await service.broker.tasking.verbs.submit(call.caller, call.body, _trace(call))
 
 
 async def submit_batch(service: Service, call: Call) -> wire.SubmittedBatch:
-    return await service.broker.tasking.verbs.submit_batch(call.caller, call.body)
+    return await service.broker.tasking.verbs.submit_batch(call.caller, call.body, _trace(call))
 
 
 async def list_tasks(service: Service, call: Call) -> wire.TaskPage:
     query: TasksQuery = call.query
     return await service.broker.tasking.verbs.list(
-        call.caller, agent_id=query.agent_id, state=query.state, limit=query.limit, cursor=query.cursor
+        call.caller,
+        agent_id=query.agent_id,
+        state=query.state,
+        limit=query.limit,
+        cursor=query.cursor,
+        newest_first=query.order == "desc",
     )
 
 
@@ -50,3 +58,7 @@ async def cancel_task(service: Service, call: Call) -> wire.TaskView:
 
 async def show_scheduler(service: Service, call: Call) -> wire.SchedulerStats:
     return service.broker.tasking.verbs.stats()
+
+
+def _trace(call: Call) -> Trace:
+    return Trace(call.head.request_id.decode("latin-1"), call.head.traceparent.decode("latin-1"))

@@ -46,7 +46,7 @@ TASK_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/tasks",
-        summary="The tasks you may see that wait, run, or were over a short while ago, oldest first.",
+        summary="The tasks you may see that wait, run, or were over a short while ago, in the order of submission.",
         handler=t.list_tasks,
         scope="tasks",
         query=t.TasksQuery,

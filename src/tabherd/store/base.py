@@ -122,8 +122,12 @@ class Store(Protocol):
         *,
         after: str = "",
         limit: int = 1_000,
+        newest_first: bool = False,
     ) -> list[RowT]:
-        """Rows whose indexed fields equal the given values (a tuple: any of them), by ascending id, after that id."""
+        """Rows whose indexed fields equal the given values (a tuple: any of them), by ascending id, after that id.
+
+        Newest first: by descending id, which for ordered ids is that, and after is before.
+        """
         ...
 
     async def counter(self, name: str) -> int:

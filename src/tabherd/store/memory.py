@@ -46,15 +46,17 @@ class MemoryStore:
         *,
         after: str = "",
         limit: int = 1_000,
+        newest_first: bool = False,
     ) -> list[RowT]:
         self._refuse_if_closed()
         filters = wanted(table, where)
         fitting = (
             row
             for id, row in self._state.rows.get(table, {}).items()
-            if id > after and all(getattr(row, field) in values for field, values in filters.items())
+            if (not after or (id < after if newest_first else id > after))
+            and all(getattr(row, field) in values for field, values in filters.items())
         )
-        rows = heapq.nsmallest(limit, fitting, key=attrgetter("id"))
+        rows = (heapq.nlargest if newest_first else heapq.nsmallest)(limit, fitting, key=attrgetter("id"))
         await asyncio.sleep(0)
         return cast("list[RowT]", rows)
 

@@ -43,6 +43,7 @@ class _Select(msgspec.Struct, frozen=True):
     filters: Mapping[str, tuple[Scalar, ...]]
     after: str
     limit: int
+    newest_first: bool
 
 
 _Read: TypeAlias = _Get | _Counter | _Select
@@ -81,8 +82,10 @@ class SqliteStore:
         *,
         after: str = "",
         limit: int = 1_000,
+        newest_first: bool = False,
     ) -> list[RowT]:
-        return cast("list[RowT]", await self._reader.submit(_Select(table, wanted(table, where), after, limit)))
+        read = _Select(table, wanted(table, where), after, limit, newest_first)
+        return cast("list[RowT]", await self._reader.submit(read))
 
     async def counter(self, name: str) -> int:
         return cast("int", await self._reader.submit(_Counter(name)))
@@ -125,8 +128,8 @@ class SqliteStore:
                     answers.append(state.row(table, id))
                 case _Counter(name):
                     answers.append(state.counters.get(name, 0))
-                case _Select(table, filters, after, limit):
-                    answers.append(select(connection, table, filters, after, limit))
+                case _Select(table, filters, after, limit, newest_first):
+                    answers.append(select(connection, table, filters, after, limit, newest_first=newest_first))
                 case _:
                     assert_never(read)
         return answers

@@ -140,11 +140,16 @@ def select(
     filters: Mapping[str, tuple[Scalar, ...]],
     after: str,
     limit: int,
+    *,
+    newest_first: bool,
 ) -> list[RowT]:
-    """The page of rows after that id, in the order of ids."""
+    """The page of rows after that id, in the order of ids; or of those before it, in the other."""
     sql = SQL[table]
-    conditions = ["id > ?"]
-    arguments: list[Scalar] = [after]
+    conditions: list[str] = []
+    arguments: list[Scalar] = []
+    if after:
+        conditions.append("id < ?" if newest_first else "id > ?")
+        arguments.append(after)
     for field, values in filters.items():
         if len(values) == 1:
             # Equality, because then the index gives the rows in the order of ids and the limit ends the walk.
@@ -153,9 +158,10 @@ def select(
         else:
             conditions.append(f"{field} IN (SELECT value FROM json_each(?))")
             arguments.append(_encode(values).decode())
-    page = f"SELECT * FROM {sql.name} WHERE {' AND '.join(conditions)} ORDER BY id LIMIT ?"
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    page = f"SELECT * FROM {sql.name}{where} ORDER BY id {'DESC' if newest_first else 'ASC'} LIMIT ?"
     (text,) = connection.execute(f"SELECT json_group_array({sql.object}) FROM ({page})", (*arguments, limit)).fetchone()
     rows = sql.decode(text)
     # SQLite aggregates in the order of the page but does not promise it.
-    rows.sort(key=lambda row: row.id)
+    rows.sort(key=lambda row: row.id, reverse=newest_first)
     return cast("list[RowT]", rows)

@@ -25,12 +25,13 @@ CREATE TABLE tasks (
     result TEXT NOT NULL,
     error TEXT NOT NULL,
     code TEXT NOT NULL,
-    callback_url TEXT NOT NULL
+    callback_url TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    traceparent TEXT NOT NULL
 ) STRICT;
 
 CREATE INDEX tasks_by_state ON tasks (state, id);
 CREATE INDEX tasks_by_agent_id ON tasks (agent_id, id);
-CREATE INDEX tasks_by_node_id ON tasks (node_id, id);
 
 CREATE TABLE archived_tasks (
     id TEXT NOT NULL PRIMARY KEY,
@@ -56,7 +57,9 @@ CREATE TABLE archived_tasks (
     result TEXT NOT NULL,
     error TEXT NOT NULL,
     code TEXT NOT NULL,
-    callback_url TEXT NOT NULL
+    callback_url TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    traceparent TEXT NOT NULL
 ) STRICT;
 
 CREATE INDEX archived_tasks_by_state ON archived_tasks (state, id);
@@ -81,7 +84,9 @@ CREATE TABLE deliveries (
     created_at INTEGER NOT NULL,
     attempts INTEGER NOT NULL,
     due_at INTEGER NOT NULL,
-    error TEXT NOT NULL
+    error TEXT NOT NULL,
+    request_id TEXT NOT NULL,
+    traceparent TEXT NOT NULL
 ) STRICT;
 
 CREATE INDEX deliveries_by_state ON deliveries (state, id);
