@@ -223,7 +223,7 @@ async def test_a_batch_whose_caller_leaves_keeps_no_places(house: House) -> None
     await asyncio.wait([leaving])
     assert leaving.cancelled()
     await house.until(lambda: house.broker.tasking.scheduler.queue.waiting == 3)
-    assert not house.broker.tasking.scheduler._arriving
+    assert not house.broker.tasking.scheduler.intake.arriving
     house.finish("held")
     await house.until(lambda: not house.broker.tasking.scheduler.queue.waiting)
     await ended(house, held)
@@ -237,7 +237,7 @@ async def test_a_store_that_is_away_refuses_a_batch_and_keeps_no_places(house: H
     answer = await house.broker.tasking.verbs.submit_batch(ADA, wire.SubmitBatch(tasks=[one, one]))
     house.store._fail_rate = 0.0
     assert [item.error and item.error["code"] for item in answer.tasks] == ["store_unavailable"] * 2
-    assert not house.broker.tasking.scheduler._arriving
+    assert not house.broker.tasking.scheduler.intake.arriving
     assert not house.broker.tasking.scheduler.queue.waiting
 
 

@@ -11,7 +11,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -19,7 +18,7 @@ import structlog
 
 from ..config import Config
 from ..core.lifecycle import TASK, TaskEvent, TaskState, advance
-from ..core.model import Task, TaskKey, changed
+from ..core.model import Task, changed
 from ..core.task_queue import Limits, TaskQueue, Waiting
 from ..errors import (
     BodyTooLarge,
@@ -28,20 +27,21 @@ from ..errors import (
     DeadlineExceeded,
     Draining,
     OutcomeUnknown,
-    StoreUnavailable,
     TabherdError,
 )
 from ..metrics import Metrics
-from ..store.base import Applied, Conflict, Insert, Op, Put, Store, Update
+from ..store.base import Applied, Op, Store, Update
 from .accepted import encode_outcome, storable
 from .events import EventBus
 from .live_task import LiveTask
 from .marks import Marks
-from .patience import patiently, to_the_end
+from .patience import patiently
 from .registry import LiveSession, LiveTab, Registry
 from .task_counts import TaskCounter
 from .task_deadlines import TaskDeadlines
+from .task_intake import TaskIntake
 from .task_log import TaskLog
+from .task_pace import TaskPace
 from .task_runs import Blocked, TaskRuns, Withdrawn
 
 # Tasks that are over but not yet on disk; beyond it no more are started until the store has caught up.
@@ -50,8 +50,6 @@ UNSAVED_MAX = 1_000
 PUT_BACK_MAX = 20
 # A result that is larger is not kept, and the task says so; it is done all the same.
 RESULT_MAX_CHARS = 1 << 20
-# Of the mean duration of tasks, from which it is guessed when one will start.
-SMOOTHING = 0.1
 
 EVENT_OF = {state: f"task.{state}" for state in TaskState}
 LATE_QUEUED = "deadline exceeded while queued"
@@ -89,28 +87,34 @@ class Scheduler:
         self._clock = clock
         self._spawn = spawn
         self._is_stopping = is_stopping
-        # What else is to be written with a task that is over from the beginning, and who is told when it is on disk.
-        self._on_end = on_end
         self._on_saved = on_saved
+        self._queue = TaskQueue(limits_of(config))
+        self._live: dict[str, LiveTask] = {}
         self._log = TaskLog(
             store=store,
             spawn=spawn,
-            on_inserted=self._inserted,
-            on_refused=self._arrived,
+            on_inserted=lambda task: self.intake.inserted(task),
+            on_refused=lambda task: self.intake.arrived(task),
             on_end=on_end,
             on_saved=self._saved,
             is_busy=lambda: self._queue.waiting > 0,
         )
-        self._queue = TaskQueue(limits_of(config))
-        self._live: dict[str, LiveTask] = {}
-        self._arrivals = 0
-        # Admitted, but not yet on disk; in all and by agent.
-        self._arriving: Counter[str] = Counter()
+        self.pace = TaskPace(self._queue)
+        self.counter = TaskCounter()
+        self.intake = TaskIntake(
+            queue=self._queue,
+            task_log=self._log,
+            store=store,
+            events=events,
+            metrics=metrics,
+            counter=self.counter,
+            spawn=spawn,
+            enter=self._begin,
+            on_end=on_end,
+            on_saved=on_saved,
+        )
         self._deadlines = TaskDeadlines(clock=clock, is_waited_for=self._is_waited_for, expired=self._expire)
         self._is_dispatching = False
-        # Of those that ran to their end, in milliseconds.
-        self._mean_ms = 0.0
-        self.counter = TaskCounter()
 
     # --- In -------------------------------------------------------------------------------------------------
 
@@ -121,80 +125,16 @@ class Scheduler:
         for row in rows:
             self.counter.submitted(row.agent_id)
             if row.id not in sent:
-                self._enter(self.task_of(row))
+                self._enter(self.intake.task_of(row))
                 continue
             tried = changed(row, attempts=row.attempts + 1)
             if self._may_repeat(tried):
-                self._enter(self.task_of(await self._update(tried)))
+                self._enter(self.intake.task_of(await self._update(tried)))
             else:
-                task = self.task_of(tried)
+                task = self.intake.task_of(tried)
                 self._enter(task)
                 self._finish(task, TaskEvent.FAIL, error=OutcomeUnknown("The server ended while the task ran."))
         self._wake()
-
-    def task_of(self, row: Task) -> LiveTask:
-        """The task, at its place: who was asked for first goes first."""
-        self._arrivals += 1
-        return LiveTask(row, self._arrivals)
-
-    def admit(self, task: LiveTask) -> None:
-        """Count it in, or refuse it. Whoever was admitted has to be submitted, without a pause in between."""
-        arriving, agent_id = self._arriving, task.row.agent_id
-        self._queue.admit(agent_id, arriving.total(), arriving[agent_id])
-        arriving[agent_id] += 1
-
-    def submit(self, tasks: list[LiveTask]) -> asyncio.Future[None]:
-        """Have admitted tasks wait, durably: all of them, or none. It goes on without whoever waits for it."""
-        return self._log.insert(tasks)
-
-    async def submit_keyed(self, task: LiveTask, key: TaskKey) -> str:
-        """The same for one that has a key; the id of the task that stands for it, which may be an earlier one."""
-        return await to_the_end(self._submit_keyed(task, key), self._spawn)
-
-    async def _submit_keyed(self, task: LiveTask, key: TaskKey) -> str:
-        try:
-            outcome = await self._store.apply(Insert(task.row), Insert(key))
-        except TabherdError:
-            self._arrived(task)
-            raise
-        if isinstance(outcome, Conflict):
-            assert isinstance(outcome.row, TaskKey), f"{task.row.id} is new"
-            self._arrived(task)
-            return outcome.row.task_id
-        (stored, _) = outcome.rows
-        assert isinstance(stored, Task)
-        task.row = stored
-        self._inserted(task)
-        return stored.id
-
-    def _inserted(self, task: LiveTask) -> None:
-        """It is on disk."""
-        self._arrived(task)
-        self.counter.submitted(task.row.agent_id)
-        self._enter(task)
-        self._tell(task)
-        self._wake()
-
-    def _arrived(self, task: LiveTask) -> None:
-        """It is on disk, or never will be: from now on it counts as what it is."""
-        agent_id = task.row.agent_id
-        self._arriving[agent_id] -= 1
-        if not self._arriving[agent_id]:
-            del self._arriving[agent_id]
-
-    async def reject(self, row: Task) -> None:
-        """Keep a task that was not admitted, for whoever asks what became of it."""
-        self.counter.submitted(row.agent_id)
-        self.counter.ended(row.agent_id, TaskState.REJECTED)
-        self._metrics.tasks_total.inc(TaskState.REJECTED)
-        self._events.publish("task.rejected", taskId=row.id, agentId=row.agent_id, code=row.code)
-        try:
-            await self._store.apply(Put(row), *self._on_end(row))
-        except StoreUnavailable as error:
-            # Who is refused must not wait for that.
-            log.warning("a rejected task is not kept", taskId=row.id, error=error.message)
-        else:
-            self._on_saved(row)
 
     # --- Out ------------------------------------------------------------------------------------------------
 
@@ -223,20 +163,6 @@ class Scheduler:
     def in_flight(self) -> list[LiveTask]:
         return [live for id in self._queue.flying if not (live := self._live[id]).is_over]
 
-    def standing(self, live: LiveTask) -> tuple[int | None, int | None]:
-        """The position of a task that waits, and in how many milliseconds it may start."""
-        position = self._queue.position(live.row.id)
-        if position is None:
-            return None, None
-        ahead = self._queue.ahead_in_lane(live.row.id) if live.is_serial else 0
-        rounds = max(-(-position // self._queue.limits.workers), ahead)
-        is_next = position <= self._queue.limits.workers - self._queue.in_flight and not ahead
-        return position, 0 if is_next else int(rounds * self._mean_ms)
-
-    def retry_after_ms(self) -> int:
-        """When a place in the queue may be free."""
-        return max(100, min(30_000, int(self._mean_ms)))
-
     @property
     def queue(self) -> TaskQueue:
         return self._queue
@@ -257,6 +183,12 @@ class Scheduler:
             await asyncio.wait(works)
 
     # --- Waiting --------------------------------------------------------------------------------------------
+
+    def _begin(self, live: LiveTask) -> None:
+        """A task has come in."""
+        self._enter(live)
+        self._tell(live)
+        self._wake()
 
     def _enter(self, live: LiveTask) -> None:
         row = live.row
@@ -477,7 +409,7 @@ class Scheduler:
         if live.row.started_at:
             ran_ms = now - live.row.started_at
             self._metrics.task_run_seconds.observe(ran_ms / 1000)
-            self._mean_ms = ran_ms if not self._mean_ms else self._mean_ms + SMOOTHING * (ran_ms - self._mean_ms)
+            self.pace.ran(ran_ms)
         text = "" if result is None else _result_text(result)
         if len(text) > RESULT_MAX_CHARS:
             # It is what it is, done or not; that there is more to know is said, not passed over.

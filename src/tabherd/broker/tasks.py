@@ -67,6 +67,7 @@ class Tasks:
         self._node_id = node_id
         self._store = store
         self._scheduler = scheduler
+        self._intake = scheduler.intake
         self._runs = runs
         self._ids = ids
         self._clock = clock
@@ -196,18 +197,18 @@ class Tasks:
             if fields.callback_url is None and request.callback_url is not None:
                 fields = msgspec.structs.replace(fields, callback_url=request.callback_url)
             try:
-                task = self._scheduler.task_of(self._row_of(caller, fields, trace))
+                task = self._intake.task_of(self._row_of(caller, fields, trace))
                 if fields.idempotency_key is not None:
                     keyed[index] = task, fields
                     continue
-                self._scheduler.admit(task)
+                self._intake.admit(task)
                 admitted[index] = task
             except QueueFull as error:
                 too_many[index] = task, error
             except TabherdError as error:
                 answers[index] = _refused(error)
         # Before anything is waited for: whoever was admitted is counted until this is over.
-        written = self._scheduler.submit(list(admitted.values()))
+        written = self._intake.submit(list(admitted.values()))
         for index, (task, fields) in keyed.items():
             try:
                 answers[index] = _as_item(await self._submit_keyed(caller, task, fields))
@@ -224,15 +225,15 @@ class Tasks:
         return [answers[index] for index in range(len(request.tasks))]
 
     async def _submit(self, caller: Caller, fields: wire.TaskFields, trace: Trace) -> wire.SubmittedTask:
-        task = self._scheduler.task_of(self._row_of(caller, fields, trace))
+        task = self._intake.task_of(self._row_of(caller, fields, trace))
         if fields.idempotency_key is not None:
             return await self._submit_keyed(caller, task, fields)
         try:
-            self._scheduler.admit(task)
+            self._intake.admit(task)
         except QueueFull as full:
             await self._reject(task, full)
             raise
-        await self._scheduler.submit([task])
+        await self._intake.submit([task])
         return self._submitted(task)
 
     async def _submit_keyed(self, caller: Caller, task: LiveTask, fields: wire.TaskFields) -> wire.SubmittedTask:
@@ -241,19 +242,19 @@ class Tasks:
             return await self._answer_again(caller, asked, earlier)
         task.row = msgspec.structs.replace(task.row, key_id=asked.id)
         try:
-            self._scheduler.admit(task)
+            self._intake.admit(task)
         except QueueFull as full:
             await self._reject(task, full)
             raise
-        if await self._scheduler.submit_keyed(task, asked) != task.row.id:
+        if await self._intake.submit_keyed(task, asked) != task.row.id:
             return await self._answer_again(caller, asked, await self._store.get(TaskKey, asked.id))
         return self._submitted(task)
 
     async def _reject(self, task: LiveTask, full: QueueFull) -> None:
         """Keep it all the same, and say which one it is."""
-        full.retry_after_ms = self._scheduler.retry_after_ms()
+        full.retry_after_ms = self._scheduler.pace.retry_after_ms()
         full.details["taskId"] = task.row.id
-        await self._scheduler.reject(
+        await self._intake.reject(
             msgspec.structs.replace(
                 task.row,
                 state=TaskState.REJECTED,
@@ -265,7 +266,7 @@ class Tasks:
 
     def _submitted(self, task: LiveTask) -> wire.SubmittedTask:
         """The answer to who submitted it; it may have run already."""
-        position, eta_ms = self._scheduler.standing(task)
+        position, eta_ms = self._scheduler.pace.standing(task)
         return wire.SubmittedTask(
             task_id=task.row.id,
             state=task.shown_state,
@@ -348,7 +349,7 @@ class Tasks:
 
     def _live_view(self, live: LiveTask) -> wire.TaskView:
         row = msgspec.structs.replace(live.row, result="", error="", code="") if live.is_over else live.row
-        position, eta_ms = self._scheduler.standing(live)
+        position, eta_ms = self._scheduler.pace.standing(live)
         return task_view(row, live.shown_state, position=position, eta_ms=eta_ms)
 
     async def _view(self, row: Task) -> wire.TaskView:
