@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -114,26 +115,34 @@ class Scheduler:
             on_saved=on_saved,
         )
         self._deadlines = TaskDeadlines(clock=clock, is_waited_for=self._is_waited_for, expired=self._expire)
+        # Everything that an earlier life left is here, so that turns can be decided.
+        self._has_started = False
         self._is_dispatching = False
 
     # --- In -------------------------------------------------------------------------------------------------
 
     async def take_up(self, rows: list[Task], sent: dict[str, str]) -> None:
         """Go on with what an earlier life of this node left: tasks that were waiting wait, those that were sent to a
-        page are run again if that does no harm, and else have failed.
+        page are run again if that does no harm, and else have failed. Nothing is started before `start`.
         """
+        for agent_id, count in Counter(row.agent_id for row in rows).items():
+            self.counter.submitted(agent_id, count)
         for row in rows:
-            self.counter.submitted(row.agent_id)
-            if row.id not in sent:
-                self._enter(self.intake.task_of(row))
-                continue
-            tried = changed(row, attempts=row.attempts + 1)
-            if self._may_repeat(tried):
-                self._enter(self.intake.task_of(await self._update(tried)))
-            else:
-                task = self.intake.task_of(tried)
-                self._enter(task)
-                self._finish(task, TaskEvent.FAIL, error=OutcomeUnknown("The server ended while the task ran."))
+            task = self.intake.task_of(row)
+            if row.id in sent:
+                task.row = changed(row, attempts=row.attempts + 1)
+                if self._may_repeat(task.row):
+                    task.row = await self._update(task.row)
+            self._enter(task)
+        for row in rows:
+            if row.id in sent and not self._may_repeat(self._live[row.id].row):
+                error = OutcomeUnknown("The server ended while the task ran.")
+                self._finish(self._live[row.id], TaskEvent.FAIL, error=error)
+
+    def start(self) -> None:
+        """Start what may start, from now on."""
+        self._has_started = True
+        self._deadlines.add_all((task.row.deadline_at, task_id) for task_id, task in self._live.items())
         self._wake()
 
     # --- Out ------------------------------------------------------------------------------------------------
@@ -187,6 +196,7 @@ class Scheduler:
     def _begin(self, live: LiveTask) -> None:
         """A task has come in."""
         self._enter(live)
+        self._deadlines.add(live.row.deadline_at, live.row.id)
         self._tell(live)
         self._wake()
 
@@ -205,7 +215,6 @@ class Scheduler:
                 arrival=live.arrival,
             )
         )
-        self._deadlines.add(row.deadline_at, row.id)
         live.session = self._session_of(row)
         if live.session is not None:
             live.session.tasks += 1
@@ -240,7 +249,7 @@ class Scheduler:
 
     def _wake(self) -> None:
         """Start what may start, once for everything that has changed in this step of the loop."""
-        if not self._is_dispatching:
+        if not self._is_dispatching and self._has_started:
             self._is_dispatching = True
             asyncio.get_running_loop().call_soon(self._dispatch)
 

@@ -58,9 +58,9 @@ class TaskCounter:
         # The one that was counted last is last.
         self._agents: dict[str, Counts] = {}
 
-    def submitted(self, agent_id: str) -> None:
+    def submitted(self, agent_id: str, count: int = 1) -> None:
         for counts in self._of(agent_id):
-            counts.submitted += 1
+            counts.submitted += count
 
     def started(self, agent_id: str, waited_ms: int) -> None:
         for counts in self._of(agent_id):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 # Fewer than these are not worth looking through.
 SWEEP_MIN = 1_000
@@ -38,6 +38,13 @@ class TaskDeadlines:
         heapq.heappush(self._heap, (deadline_at, task_id))
         if self._timer is None or deadline_at < self._set_to:
             self._set()
+
+    def add_all(self, due: Iterable[tuple[int, str]]) -> None:
+        """The same for many at once."""
+        self._heap += due
+        heapq.heapify(self._heap)
+        self._sweep_at = max(self._sweep_at, 2 * len(self._heap))
+        self._set()
 
     def stop(self) -> None:
         """No more of them come up."""

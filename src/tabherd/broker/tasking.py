@@ -29,6 +29,9 @@ from .task_runs import TaskRuns
 from .tasks import Tasks
 from .webhooks import Webhooks
 
+# How many tasks are read at once when the server starts.
+PAGE = 2_000
+
 
 class Tasking:
     """The tasks of this node."""
@@ -108,7 +111,8 @@ class Tasking:
     async def start(self) -> None:
         """Take up what an earlier life left, and go on."""
         sent = self._marks.left()
-        await self.scheduler.take_up(await self._waiting(), sent)
+        await self._take_up(sent)
+        self.scheduler.start()
         await self._archive.load()
         await self.webhooks.start()
         self._sweeping = asyncio.create_task(self._archive.run(), name="task-archive")
@@ -144,10 +148,13 @@ class Tasking:
         if (delivery := self._deliveries.pop(row.id, None)) is not None:
             self.webhooks.committed(delivery)
 
-    async def _waiting(self) -> list[Task]:
-        after, found = "", list[Task]()
+    async def _take_up(self, sent: dict[str, str]) -> None:
+        """Go on with what waits on disk. A page is read while the one before is taken up."""
+        reading = self._read("")
+        while page := await reading:
+            reading = self._read(page[-1].id)
+            await self.scheduler.take_up([row for row in page if row.node_id == self._node_id], sent)
+
+    def _read(self, after: str) -> asyncio.Future[list[Task]]:
         where = {"state": str(TaskState.QUEUED)}
-        while page := await self._store.select(Task, where, after=after, limit=10_000):
-            found += page
-            after = page[-1].id
-        return [row for row in found if row.node_id == self._node_id]
+        return asyncio.ensure_future(self._store.select(Task, where, after=after, limit=PAGE))
