@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
-from tests.broker.house import ADA, House, agent, in_house
-from tests.broker.tasking import check_counters, ended, get, labels, submit, with_retention, with_scheduler
+from tests.broker.house import ADA, House, agent, in_house, run_in_house
+from tests.broker.tasking import check_counters, ended, get, labels, rows, submit, with_retention, with_scheduler
 
 from tabherd import errors, wire
 from tabherd.broker.scheduler import RESULT_MAX_CHARS
+from tabherd.core.lifecycle import TaskState
 from tabherd.core.model import ArchivedTask, TaskKey
 
 
@@ -146,3 +148,23 @@ async def test_the_archive_knows_after_a_restart_how_many_it_has(house: House) -
     await house.kill()
     house.broker.tasking.reconfigure(with_retention(house.config, tasks_max=1))
     await house.until(lambda: [row.id for row in house.disk.rows(ArchivedTask)] == done[-1:])
+
+
+def test_an_end_that_cannot_be_written_keeps_no_other_task_from_its_own() -> None:
+    async def scene(house: House) -> None:
+        sessions = [await house.open() for _ in range(3)]
+        house.broker.tasking.reconfigure(with_scheduler(house, workers=3))
+        tasks = [await submit(house, f"held {n}", tab_id=each.tabs[0].tab_id) for n, each in enumerate(sessions)]
+        await house.until(lambda: len(labels(house)) == 3)
+        poisoned = house.broker.tasking.scheduler.find(tasks[1])
+        assert poisoned is not None
+        # As if somebody else had written it.
+        poisoned.row = msgspec.structs.replace(poisoned.row, version=7)
+        for n in range(3):
+            house.finish(f"held {n}")
+        views = await ended(house, tasks[0], tasks[2])
+        assert [view.state for view in views] == ["done", "done"]
+        assert rows(house)[tasks[1]].state == TaskState.QUEUED
+
+    with pytest.raises(AssertionError, match="cannot be written"):
+        run_in_house(scene)

@@ -14,6 +14,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias
 
+import structlog
+
 from ..core.model import Task
 from ..errors import InvalidRequest, TabherdError
 from ..store.base import Applied, Insert, Op, Store, Update
@@ -24,6 +26,8 @@ from .patience import patiently
 BATCH_MAX = 500
 # How long ends wait for company while there is a backlog: a commit for each would compete with the work itself.
 LINGER_S = 0.005
+
+log = structlog.get_logger("scheduler")
 
 _Arrival: TypeAlias = "tuple[list[LiveTask], asyncio.Future[None]]"
 
@@ -134,13 +138,28 @@ class TaskLog:
                 if len(self._ended) < BATCH_MAX and self._is_busy():
                     await asyncio.sleep(LINGER_S)
                 batch = self._ended[:BATCH_MAX]
-                ops: list[Op] = []
-                for task in batch:
-                    ops += (Update(task.row), *self._on_end(task.row))
-                outcome = await patiently(lambda ops=ops: self._store.apply(*ops))  # type: ignore[misc]
-                assert isinstance(outcome, Applied), f"nobody else writes them ({outcome})"
+                try:
+                    await self._save_together(batch)
+                except (AssertionError, InvalidRequest):
+                    for task in batch:
+                        await self._save_alone(task)
                 del self._ended[: len(batch)]
-                for task in batch:
-                    self._on_saved(task)
         finally:
             self._is_saving = False
+
+    async def _save_together(self, batch: list[LiveTask]) -> None:
+        ops: list[Op] = []
+        for task in batch:
+            ops += (Update(task.row), *self._on_end(task.row))
+        outcome = await patiently(lambda: self._store.apply(*ops))
+        assert isinstance(outcome, Applied), f"nobody else writes them ({outcome})"
+        for task in batch:
+            self._on_saved(task)
+
+    async def _save_alone(self, task: LiveTask) -> None:
+        """A bug of ours in one of them must not keep the others from their end."""
+        try:
+            await self._save_together([task])
+        except (AssertionError, InvalidRequest) as error:
+            # On disk it is as it was, and its mark stays: the next life says that nobody knows what became of it.
+            log.error("bug: the end of a task cannot be written", taskId=task.row.id, error=repr(error))
