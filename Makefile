@@ -41,6 +41,7 @@ sim: ## simulated histories: SEEDS=n runs n, SEED=k replays one
 soak: ## the long campaign: browsers killed under real callers, then simulated histories
 	@tools/setup dev
 	@KILLING_S=60 $(PYTHON) -m pytest tests/server/test_crash.py
+	@OVERLOAD_S=60 $(PYTHON) -m pytest tests/server/test_task_overload.py
 	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS)
 
 bench: ## measure; NAME=name for one, QUICK=1 for the short ones, DOCS=1 to write docs/benchmarks.md

@@ -1,10 +1,10 @@
-"""What the embedded store costs: commits per second and commit latency, with the event loop idle and saturated.
+"""What the stores cost: commits per second and commit latency, with the event loop idle and saturated.
 
 `apply` is what a caller waits, from the call to the answer in its task; `commit` is the part in which its batch is
 loaded, evaluated, written and synced. Under saturation the loop alone adds two of its 1 ms slices to the first.
 
 The peer is the obvious way to write the same thing: plain sqlite3 in one worker thread, one commit per call, one
-statement per row, the same schema and the same `synchronous=FULL`.
+statement per row, the same schema and the same `synchronous=FULL`. PostgreSQL, with fsync, is measured beside SQLite.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from typing import TypeAlias
 import uvloop
 
 from bench import Figure, percentile
+from bench.rig.postgres import running_postgres
 from tabherd.core.lifecycle import LeaseState
 from tabherd.core.model import Session, changed
-from tabherd.store.base import Add, Applied, Delete, Insert, Update
+from tabherd.store.base import Add, Applied, Delete, Insert, Store, Update
+from tabherd.store.postgres import PostgresStore
 from tabherd.store.sqlite import SqliteStore
 
 CALLERS = 64
@@ -59,7 +61,7 @@ async def _measure() -> dict[str, Figure]:
         await naive.open()
 
         async def reserve(id: str) -> object:
-            return await store.apply(Insert(_session(id), numbered="fence"), *_counted(1))
+            return await _reserve(store, id)
 
         peer = await _throughput(naive.reserve)
         commits.clear()
@@ -87,8 +89,22 @@ async def _measure() -> dict[str, Figure]:
                 figures[f"commit_p50_{load}_{callers}_callers"] = Figure(
                     ours=percentile(commit_ms, 50), unit="ms", at_most=5.0 if spinning else None
                 )
+        figures |= await _beside_postgres(store)
         await store.close()
         await naive.close()
+    return figures
+
+
+async def _beside_postgres(store: SqliteStore) -> dict[str, Figure]:
+    figures: dict[str, Figure] = {}
+    with running_postgres(is_durable=True) as postgres:
+        shared = PostgresStore(postgres.tcp_url)
+        for callers in (1, 16, CALLERS):
+            sqlite = await _throughput(lambda id: _reserve(store, id), callers)
+            figures[f"postgres_reserves_per_s_{callers}_callers"] = Figure(
+                ours=await _throughput(lambda id: _reserve(shared, id), callers), unit="/s", others={"SQLite": sqlite}
+            )
+        await shared.close()
     return figures
 
 
@@ -98,6 +114,10 @@ def _session(id: str) -> Session:
 
 def _counted(delta: int) -> tuple[Add, Add]:
     return Add("pool:default", delta, cap=_CAP), Add("agent:agent-7", delta, cap=_CAP)
+
+
+async def _reserve(store: Store, id: str) -> object:
+    return await store.apply(Insert(_session(id), numbered="fence"), *_counted(1))
 
 
 async def _pair(store: SqliteStore, id: str) -> None:
@@ -114,7 +134,7 @@ async def _pair(store: SqliteStore, id: str) -> None:
 _ids = (f"ses_{number:012d}" for number in itertools.count())
 
 
-async def _throughput(work: Reserve) -> float:
+async def _throughput(work: Reserve, callers: int = CALLERS) -> float:
     done = 0
     until = time.perf_counter() + SECONDS
 
@@ -125,7 +145,7 @@ async def _throughput(work: Reserve) -> float:
             done += 1
 
     began = time.perf_counter()
-    await asyncio.gather(*(caller() for _ in range(CALLERS)))
+    await asyncio.gather(*(caller() for _ in range(callers)))
     return done / (time.perf_counter() - began)
 
 

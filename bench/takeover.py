@@ -15,14 +15,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from typing import Final
 
 from bench import Figure
 from bench.rig.caller import Caller, Opened, Refused, now_ms
-from bench.rig.server import Server, running
+from bench.rig.server import Server, imports_s, running
 from bench.rig.site import LOGIN, greeting, small_page
 from bench.rig.waiter import Waiter
 
@@ -52,7 +51,7 @@ def run() -> dict[str, Figure]:
         recovered = [_after_kill_under_logins(site) for _ in range(LOGIN_KILLS)]
         stops, kept = _after_broker_stops(site)
     ready, answering = _after_broker_kills()
-    imports = {"starting Python and importing": [_imports_s() for _ in range(RESTARTS)]}
+    imports = {"starting Python and importing": [imports_s() for _ in range(RESTARTS)]}
     return {
         "owner_killed": Figure.median_of(owners, "s", at_most=BAR_OWNER_S),
         "owner_killed_max": Figure(ours=max(owners), unit="s", at_most=BAR_OWNER_S),
@@ -217,10 +216,3 @@ def _after_broker_stops(site: str) -> tuple[list[float], list[float]]:
             stops.append((stopped - began) / 1000)
             kept.append(last_s)
     return stops, kept
-
-
-def _imports_s() -> float:
-    """The part of a start that no server can save: Python with everything it imports."""
-    began = now_ms()
-    subprocess.run([sys.executable, "-c", "import tabherd.cli.main, tabherd.edge.server"], check=True)
-    return (now_ms() - began) / 1000

@@ -64,10 +64,17 @@ async def instant_broker(
     *,
     pools: Mapping[str, Mapping[str, Any]] | None = None,
     gate: Mapping[str, Any] | None = None,
+    scheduler: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Broker]:
     """A broker that has started, with a pool `default` and those that are named; settings as in the configuration."""
     named = {"default": {}, **(pools or {})}
-    settings = config.parse({"pools": {name: {**_POOL, **said} for name, said in named.items()}, "gate": gate or {}})
+    settings = config.parse(
+        {
+            "pools": {name: {**_POOL, **said} for name, said in named.items()},
+            "gate": gate or {},
+            "scheduler": scheduler or {},
+        }
+    )
     with tempfile.TemporaryDirectory(prefix="tabherd-bench-") as directory:
         marks, task_marks = (FileMarks(Path(directory) / name) for name in ("running.marks", "tasks.marks"))
         broker = Broker(

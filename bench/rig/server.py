@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 import psutil
 
-from .caller import Caller
+from .caller import Caller, now_ms
 
 START_LIMIT_S: Final = 60.0
 # How long it may take to end by itself; with hundreds of sessions that is a while.
@@ -135,6 +135,20 @@ class Server:
         }
         settings = {f"TABHERD_{name.upper()}": str(value) for name, value in self._settings.items()}
         return kept | settings | {"TABHERD_STATE": str(self.state)}
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time that a process has used so far, with all its threads."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def imports_s() -> float:
+    """The part of a start that no server can save: Python with everything it imports."""
+    began = now_ms()
+    subprocess.run([sys.executable, "-c", "import tabherd.cli.main, tabherd.edge.server"], check=True)
+    return (now_ms() - began) / 1000
 
 
 @contextlib.contextmanager

@@ -12,16 +12,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .client import AsyncSession, AsyncTab, AsyncTabherd, AsyncTask, ServerEvent, Session, Tab, Tabherd, Task
+    from .client import (
+        AsyncLock,
+        AsyncSession,
+        AsyncTab,
+        AsyncTabherd,
+        AsyncTask,
+        Lock,
+        ServerEvent,
+        Session,
+        Tab,
+        Tabherd,
+        Task,
+    )
     from .errors import TabherdError
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncLock",
     "AsyncSession",
     "AsyncTab",
     "AsyncTabherd",
     "AsyncTask",
+    "Lock",
     "ServerEvent",
     "Session",
     "Tab",

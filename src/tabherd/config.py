@@ -232,6 +232,26 @@ class Scheduler(Section, frozen=True, kw_only=True):
     result_ttl_s: Seconds = 300
 
 
+class Locks(Section, frozen=True, kw_only=True):
+    # Where locks are kept: postgresql://..., or file:///directory; empty: in the store's database if that is
+    # PostgreSQL, else in files of the state directory. Programs that name no address of their own use the same.
+    url: str = ""
+    # Connections to PostgreSQL that locks may have at once, in each process: one for each lock that is held or waited
+    # for.
+    max_connections: Annotated[int, Meta(ge=1, le=10_000)] = 25
+    # A connection that is silent for so long is probed, by both sides, and given up after as long again; then its
+    # lock is free.
+    keepalive_s: Annotated[int, Meta(ge=1, le=3_600)] = 10
+    # How long a named lock is held over HTTP that names no time of its own, unless it is renewed.
+    lease_ms: Annotated[int, Meta(ge=100, le=24 * 3600 * 1000)] = 30_000
+    # Locks that may be held through this server at once.
+    held_max: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
+    # Callers of this server that may wait for locks at once.
+    waiters_max: Annotated[int, Meta(ge=1, le=100_000)] = 2_000
+    # The same for one lock.
+    waiters_per_name: Annotated[int, Meta(ge=1, le=100_000)] = 500
+
+
 class Webhooks(Section, frozen=True, kw_only=True):
     # Signs what is delivered (HMAC-SHA256); empty: a secret that is made once and kept in the state directory.
     secret: str = ""
@@ -271,6 +291,7 @@ class Config(Section, frozen=True, kw_only=True):
     tiers: dict[str, Seconds] = msgspec.field(default_factory=lambda: dict(DEFAULT_TIERS))
     gate: Gate = msgspec.field(default_factory=Gate)
     scheduler: Scheduler = msgspec.field(default_factory=Scheduler)
+    locks: Locks = msgspec.field(default_factory=Locks)
     webhooks: Webhooks = msgspec.field(default_factory=Webhooks)
     retention: Retention = msgspec.field(default_factory=Retention)
 

@@ -14,6 +14,9 @@
         ├── Broken           tab_dead, browser_crashed, outcome_unknown
         └── Unavailable      draining, no_browser, store_unavailable, ...
 
+Across these branches, `AdvisoryLockError` is what to catch around a lock: lock_reentered, lock_deadlock, lock_lost and
+lock_timed_out are one each.
+
 A leaf has a `code`; the branches above it exist to be caught. The leaves *are* the catalogue: the docs page is
 generated from their docstrings, and a client rebuilds the same exception from the wire with `from_wire`.
 Assertions, not these, are for our own bugs.
@@ -63,6 +66,10 @@ class TabherdError(Exception):
         body["action"] = self.action
         body["details"] = self.details
         return body
+
+
+class AdvisoryLockError(TabherdError):
+    """An advisory lock could not be had, or was lost. Its leaves are refusals and failures like any others."""
 
 
 # --- Refused: the request ---------------------------------------------------------------------------------------
@@ -260,21 +267,21 @@ class StateDirInUse(Conflict):
     next_step = "Use the running server, stop it with 'tabherd down', or set TABHERD_STATE to another directory."
 
 
-class LockReentered(Conflict):
+class LockReentered(Conflict, AdvisoryLockError):
     """This thread, task or controller holds the advisory lock already."""
 
     code = "lock_reentered"
     next_step = "Do not nest acquisitions of one lock."
 
 
-class LockDeadlock(Conflict):
+class LockDeadlock(Conflict, AdvisoryLockError):
     """The database found a cycle of waiters and broke it here."""
 
     code = "lock_deadlock"
     next_step = "Release what you hold and acquire locks in one order everywhere."
 
 
-class LockLost(Conflict):
+class LockLost(Conflict, AdvisoryLockError):
     """The connection that held the advisory lock is gone, and the lock with it."""
 
     code = "lock_lost"
@@ -306,7 +313,7 @@ class Backpressure(Refused):
 
 
 class Capacity(Backpressure):
-    """A cap is reached; `details.reason` is key_cap, pool_cap, agent_cap, tab_cap, file_cap or mcp_cap."""
+    """A cap is reached; `details.reason` is key_cap, pool_cap, agent_cap, tab_cap, file_cap, mcp_cap or lock_cap."""
 
     code = "capacity"
     next_step = "Retry after retryAfterMs, release a session, or ask with a larger waitMs."
@@ -368,7 +375,7 @@ class CommandTimedOut(TimedOut):
     next_step = "Look at the page before you repeat the command; allow more time with timeoutMs."
 
 
-class LockTimedOut(TimedOut):
+class LockTimedOut(TimedOut, AdvisoryLockError):
     """The advisory lock was not free within the timeout."""
 
     code = "lock_timed_out"

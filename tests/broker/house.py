@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 from tests.broker.disk import Disk
+from tests.broker.lock_backend import SharedDomain
 from tests.sim.fakes import (
     NO_FILES,
     Life,
@@ -80,6 +81,8 @@ class House:
         self.loop = VirtualLoop()
         self.chance = Random(seed)
         self.disk = Disk()
+        # Named locks, which programs of their own share.
+        self.locks = SharedDomain(self.loop.clock_ms)
         self.processes: dict[str, Process] = {}
         # Processes of clients that run.
         self.pids: set[int] = set()
@@ -133,12 +136,14 @@ class House:
             chance=self.chance,
             perform=self._perform,  # type: ignore[arg-type]
             owners=self.owners,  # type: ignore[arg-type]
+            locks=self.locks,
         )
         self.operations = self.broker.operations
 
     async def kill(self) -> None:
         """The broker is killed, and started again on the same disk beside the same browsers."""
         self._lives[-1].is_dead = True
+        self.locks.die()
         self._begin()
         await self.broker.start()
 

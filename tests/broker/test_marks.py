@@ -14,14 +14,18 @@ TAB = "tab_" + "0" * 22
 COMMAND = "cmd_" + "0" * 27
 
 
-def test_marks_that_were_not_cleared_are_found_by_the_next_life_and_then_gone(tmp_path: Path) -> None:
+def test_marks_that_were_not_cleared_are_found_by_every_later_life_until_one_clears_them(tmp_path: Path) -> None:
     marks = FileMarks(tmp_path / "marks")
     marks.set(TAB + "a", COMMAND + "a")
     cleared = marks.set(TAB + "b", COMMAND + "b")
     marks.clear(cleared)
     marks.close()
-    assert FileMarks(tmp_path / "marks").left() == {TAB + "a": COMMAND + "a"}
-    assert FileMarks(tmp_path / "marks").left() == {}
+    assert list(FileMarks(tmp_path / "marks").left()) == [TAB + "a"]
+    later = FileMarks(tmp_path / "marks")
+    found = later.left()
+    assert later.set(TAB + "c", COMMAND + "c") not in found.values()
+    later.clear(found[TAB + "a"])
+    assert list(FileMarks(tmp_path / "marks").left()) == [TAB + "c"]
 
 
 def test_a_mark_survives_kill_9(tmp_path: Path) -> None:
@@ -31,7 +35,7 @@ def test_a_mark_survives_kill_9(tmp_path: Path) -> None:
     )
     died = subprocess.run([sys.executable, "-c", script, str(tmp_path / "marks")], check=False)
     assert died.returncode == -signal.SIGKILL
-    assert FileMarks(tmp_path / "marks").left() == {TAB + "a": COMMAND + "a"}
+    assert list(FileMarks(tmp_path / "marks").left()) == [TAB + "a"]
 
 
 def test_a_torn_mark_reads_as_none(tmp_path: Path) -> None:

@@ -314,3 +314,9 @@ def test_lists_are_read_to_their_end(script: Script) -> None:
     script.on("GET", "/tasks", answer({"tasks": [TASK], "nextCursor": "c1"}), answer({"tasks": [QUEUED_TASK]}))
     assert [view.state for view in script.herd().tasks(agent="alice", state="done")] == ["done", "queued"]
     assert [asked.query.get("cursor") for asked in script.asked] == [None, "c1"]
+
+
+def test_lists_may_begin_with_the_newest(script: Script) -> None:
+    script.on("GET", "/tasks", answer({"tasks": [TASK]}))
+    script.herd().tasks(newest_first=True)
+    assert script.asked[-1].query.get("order") == "desc"

@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 
-from tabherd.client import AsyncSession, AsyncTab, AsyncTabherd, AsyncTask, Session, Tab, Tabherd, Task
+from tabherd.client import (
+    AsyncLock,
+    AsyncSession,
+    AsyncTab,
+    AsyncTabherd,
+    AsyncTask,
+    Lock,
+    Session,
+    Tab,
+    Tabherd,
+    Task,
+)
 from tabherd.client.aio import AsyncTabLock
 from tabherd.client.sync import TabLock
 
@@ -21,6 +32,7 @@ PAIRS = [
     (AsyncTab, Tab),
     (AsyncTabLock, TabLock),
     (AsyncTask, Task),
+    (AsyncLock, Lock),
 ]
 SPELT = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
 

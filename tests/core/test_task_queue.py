@@ -193,6 +193,45 @@ def test_a_tab_may_be_blocked_before_anything_waits_for_it() -> None:
     assert queue.take() is None
 
 
+def with_parked_lanes() -> TaskQueue:
+    """The best tasks of an agent were passed over, because others had their tabs, and wait on."""
+    queue = queue_of(*[task(n, lane=f"tab_{n}", priority=9 - n) for n in range(8)], priority_aging_ms=1_000)
+    for number in (5, 6, 7):
+        queue.block(f"tab_{number}")
+    taken = queue.take()
+    assert taken is not None
+    assert taken.id == "t4"
+    queue.finish("t4")
+    return queue
+
+
+def test_what_was_passed_over_goes_first_when_its_tab_is_free() -> None:
+    queue = with_parked_lanes()
+    queue.unblock("tab_6")
+    assert drain(queue) == ["t6", "t3", "t2", "t1", "t0"]
+    queue.unblock("tab_5")
+    queue.unblock("tab_7")
+    assert drain(queue) == ["t7", "t5"]
+
+
+def test_what_comes_for_a_tab_that_was_passed_over_is_not_forgotten_for_what_waits_there() -> None:
+    queue = with_parked_lanes()
+    queue.add(task(8, lane="tab_5", priority=-9))
+    assert queue.remove("t7")
+    for number in (5, 6, 7):
+        queue.unblock(f"tab_{number}")
+    assert drain(queue) == ["t8", "t6", "t5", "t3", "t2", "t1", "t0"]
+
+
+def test_another_aging_orders_anew_what_was_passed_over() -> None:
+    queue = with_parked_lanes()
+    # Each is a level more urgent than the one that came a millisecond before: now they are equal, and go as they came.
+    queue.set_limits(Limits(priority_aging_ms=1))
+    for number in (5, 6, 7):
+        queue.unblock(f"tab_{number}")
+    assert drain(queue) == ["t0", "t1", "t2", "t3", "t5", "t6", "t7"]
+
+
 def test_a_task_that_is_put_back_has_its_old_place() -> None:
     queue = queue_of(task(1), task(2))
     taken = queue.take()
@@ -203,8 +242,9 @@ def test_a_task_that_is_put_back_has_its_old_place() -> None:
 
 # --- Against a plain model --------------------------------------------------------------------------------------
 
-AGENTS = ["ada", "bob", "eve"]
-LANES = [POOL, "tab_1", "tab_2", "tab_3"]
+AGENTS = ["ada", "bob", "cyd", "eve"]
+LANES = [POOL, "tab_1", "tab_2", "tab_3", "tab_4", "tab_5", "tab_6"]
+STRICT_MS = 1 << 60
 
 
 class Model(RuleBasedStateMachine):
@@ -261,10 +301,34 @@ class Model(RuleBasedStateMachine):
         assert not self.queue.remove(left.id)
         self._forget(left.agent_id)
 
-    @rule(lane=st.sampled_from(LANES[1:]), is_blocked=st.booleans())
+    @rule(lane=st.sampled_from(LANES), is_blocked=st.booleans())
     def somebody_else(self, lane: str, is_blocked: bool) -> None:
         (self.blocked.add if is_blocked else self.blocked.discard)(lane)
         (self.queue.block if is_blocked else self.queue.unblock)(lane)
+
+    @rule(workers=st.integers(1, 8), max_per_agent=st.integers(1, 8), aging_ms=st.sampled_from([0, 5, 50]))
+    def limits_change(self, workers: int, max_per_agent: int, aging_ms: int) -> None:
+        self.limits = Limits(workers=workers, max_per_agent=max_per_agent, priority_aging_ms=aging_ms)
+        self.queue.set_limits(self.limits)
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def position(self, data: st.DataObject) -> None:
+        asked = self.waiting[data.draw(st.sampled_from(sorted(self.waiting)))]
+        told = self.queue.position(asked.id)
+        assert told is not None
+        exact, at_most = self._position(asked)
+        assert exact <= told <= at_most
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def ahead_in_lane(self, data: st.DataObject) -> None:
+        asked = self.waiting[data.draw(st.sampled_from(sorted(self.waiting)))]
+        ahead = sum(
+            each.lane == asked.lane and (each.agent_id != asked.agent_id or self._rank(each) < self._rank(asked))
+            for each in self.waiting.values()
+        )
+        assert self.queue.ahead_in_lane(asked.id) == ahead + (asked.lane in self._busy())
 
     @invariant()
     def counts_are_recounts(self) -> None:
@@ -287,20 +351,24 @@ class Model(RuleBasedStateMachine):
         if not any(each.agent_id == agent for each in (*self.waiting.values(), *self.flying.values())):
             del self.joined[agent], self.served[agent]
 
+    def _busy(self) -> set[str]:
+        return self.blocked | {each.lane for each in self.flying.values() if each.is_serial}
+
+    def _rank(self, each: Waiting) -> tuple[int, int]:
+        return each.created_at + (self.limits.priority_aging_ms or STRICT_MS) * each.priority, each.arrival
+
+    def _place(self, agent: str) -> tuple[int, int]:
+        """Who was served longest ago, then who came first."""
+        return self.served[agent], self.joined[agent]
+
     def _next(self) -> Waiting | None:
         if len(self.flying) >= self.limits.workers:
             return None
-        busy = self.blocked | {each.lane for each in self.flying.values() if each.is_serial}
+        busy = self._busy()
         in_flight = Counter(each.agent_id for each in self.flying.values())
         best = min(
             (each for each in self.waiting.values() if each.lane not in busy),
-            key=lambda each: (
-                in_flight[each.agent_id],
-                self.served[each.agent_id],
-                self.joined[each.agent_id],
-                each.created_at + 50 * each.priority,
-                each.arrival,
-            ),
+            key=lambda each: (in_flight[each.agent_id], self._place(each.agent_id), self._rank(each)),
             default=None,
         )
         if best is None:
@@ -309,9 +377,26 @@ class Model(RuleBasedStateMachine):
         share = self.limits.max_per_agent if is_alone else -(-self.limits.workers // len(self.joined))
         return None if in_flight[best.agent_id] >= min(self.limits.max_per_agent, share) else best
 
+    def _position(self, asked: Waiting) -> tuple[int, int]:
+        """By the rule, agent by agent; and at the most, because some who come earlier may have no more tasks."""
+        in_flight = Counter(each.agent_id for each in self.flying.values())
+        waiting = Counter(each.agent_id for each in self.waiting.values())
+        agent, share = asked.agent_id, self.limits.workers // len(self.joined)
+        own = sum(self._rank(each) < self._rank(asked) for each in self.waiting.values() if each.agent_id == agent)
+        # The tasks of an agent up to its share come while others are filled up to the same level; the rest in rounds.
+        level = min(share, in_flight[agent] + own)
+        rounds = own - max(0, level - in_flight[agent])
+        before = earlier = 0
+        for other in waiting.keys() - {agent}:
+            # Who has more in flight than it will have by then has no earlier turn.
+            is_earlier = self._place(other) < self._place(agent) and (rounds > 0 or in_flight[other] <= level)
+            before += min(waiting[other], max(0, level - in_flight[other]) + rounds + is_earlier)
+            earlier += is_earlier
+        return own + before + 1, own + before + earlier + 1
+
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestModel.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
 
 
 # --- Positions --------------------------------------------------------------------------------------------------
@@ -342,6 +427,17 @@ def test_positions_are_exact_where_all_have_the_same() -> None:
     assert drain(queue) == [each.id for each in tasks]
 
 
+def test_who_has_less_than_its_share_in_flight_is_told_that_it_goes_first() -> None:
+    queue = queue_of(*[task(number, "greedy") for number in range(8)], workers=4, max_per_agent=4)
+    while queue.take() is not None:
+        pass
+    for number in range(8, 11):
+        queue.add(task(number, "ada"))
+    assert [queue.position(f"t{number}") for number in (8, 9)] == [1, 2]
+    # Then they take turns, and who came last begins.
+    assert [queue.position(f"t{number}") for number in (10, 4, 5)] == [3, 4, 5]
+
+
 def test_a_task_that_does_not_wait_has_no_position() -> None:
     queue = queue_of(task(1))
     assert queue.position("t2") is None
@@ -353,15 +449,22 @@ def test_a_task_that_does_not_wait_has_no_position() -> None:
 
 
 def test_what_is_stale_is_swept_out() -> None:
-    """A tab that stays busy while its agents are served elsewhere collects no memory."""
-    queue = queue_of(workers=10, max_per_agent=10)
-    queue.block("tab_1")
-    for number in range(20):
-        queue.add(task(number, f"a{number}", "tab_1"))
-    for number in range(20, 5_000):
-        queue.add(task(number, f"a{number % 20}"))
-        taken = queue.take()
-        assert taken is not None
-        queue.finish(taken.id)
-    assert len(queue._lanes["tab_1"].offers) < 200
-    assert len(queue._offers) < 200
+    """Tasks that are better than those that wait, and leave before they are taken, collect no memory."""
+    queue = queue_of(*[task(number, lane=f"tab_{number}") for number in range(10)], workers=1)
+    for number in range(10, 5_000):
+        queue.add(task(number, lane=f"tab_{number % 10}", priority=-number))
+        assert queue.remove(f"t{number}")
+    assert len(queue._agents["ada"]._heads) < 200
+
+
+def test_lanes_that_nobody_needs_are_forgotten_and_their_bits_used_again() -> None:
+    queue = queue_of(workers=2)
+    for number in range(1_000):
+        lane = POOL if number % 3 else f"tab_{number}"
+        queue.block(f"other_{number}")
+        queue.add(task(number, lane=lane))
+        assert drain(queue) == [f"t{number}"]
+        queue.unblock(f"other_{number}")
+    assert queue._lanes == {}
+    assert max(queue._spare) < 1 << 4
+    assert queue._free == 0

@@ -50,6 +50,7 @@ def test_every_section_of_the_configuration_is_looked_at() -> None:
         "## [pools.NAME]",
         "## [gate]",
         "## [scheduler]",
+        "## [locks]",
         "## [webhooks]",
         "## [retention]",
     ]

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable
 from typing import Any
 
 import msgspec
+from tests.edge.fake_locks import FakeNamedLocks
 from tests.edge.fake_tasking import FakeTasking
 
 from tabherd import wire
@@ -316,6 +317,7 @@ class FakeBroker:
         self.files = FakeFiles(self.sessions)
         self.operations = FakeOperations(self.sessions)
         self.tasking = FakeTasking()
+        self.named_locks = FakeNamedLocks()
         # No session here is in a browser.
         self.registry = Registry()
         self.is_ready = True

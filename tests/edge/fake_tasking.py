@@ -25,7 +25,7 @@ class FakeTasks:
     def __init__(self) -> None:
         self.views: dict[str, wire.TaskView] = {}
 
-    async def submit(self, caller: Caller, request: wire.TaskFields) -> wire.SubmittedTask:
+    async def submit(self, caller: Caller, request: wire.TaskFields, *_: Any) -> wire.SubmittedTask:
         number = len(self.views) + 1
         view = wire.TaskView(
             task_id=f"tsk_{number}",
@@ -56,7 +56,7 @@ class FakeTasks:
         self.views[view.task_id] = view
         return wire.SubmittedTask(task_id=view.task_id, state="queued", position=number, eta_ms=0, created_at=AT)
 
-    async def submit_batch(self, caller: Caller, request: wire.SubmitBatch) -> wire.SubmittedBatch:
+    async def submit_batch(self, caller: Caller, request: wire.SubmitBatch, *_: Any) -> wire.SubmittedBatch:
         done = [await self.submit(caller, task) for task in request.tasks]
         items = [wire.BatchItem(task_id=each.task_id, state=each.state, position=each.position) for each in done]
         return wire.SubmittedBatch(tasks=items, submitted=len(items), rejected=0)

@@ -39,6 +39,9 @@ def test_messages_that_the_server_takes_fit(schema: dict[str, Any]) -> None:
         "tab_lock": {"tabSessionId": "t", "lockLeaseMs": 500, "waitPolicy": "fail_fast"},
         "tab_renew": lock,
         "tab_unlock": lock,
+        "lock": {"name": "account:x", "waitMs": 500, "leaseMs": 1_000, "owner": {"pid": 1}},
+        "lock_renew": {"name": "account:x", "ticket": "lck_1"},
+        "unlock": {"name": "account:x", "ticket": "lck_1"},
         "ping": {},
         "pong": {},
     }
@@ -82,6 +85,9 @@ async def conversation(ada: Client, tab_id: str) -> list[dict[str, Any]]:
     said.append(lock := await ada.ask("tab_lock", {"tabSessionId": tab_id}))
     held = {"tabSessionId": tab_id, "ticket": lock["payload"]["ticket"]}
     said += [await ada.ask(kind, held) for kind in ("tab_renew", "tab_unlock", "tab_unlock")]
+    said.append(lock := await ada.ask("lock", {"name": "account:x"}))
+    held = {"name": "account:x", "ticket": lock["payload"]["ticket"]}
+    said += [await ada.ask(kind, held) for kind in ("lock_renew", "unlock", "unlock")]
     said.append({**await ada.next(lambda message: message["messageType"] == "event")})
     await ada.connection.send("{")
     said.append(await ada.next(lambda message: "requestId" not in message and message["messageType"] == "error"))

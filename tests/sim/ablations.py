@@ -33,7 +33,9 @@ from .world import World
 Patch = Callable[[pytest.MonkeyPatch], Callable[[int], World]]
 
 
-def _patching(owner: Any, name: str, replacement: Any) -> Patch:
+def patching(owner: Any, name: str, replacement: Any) -> Patch:
+    """The broker without one of its methods."""
+
     def patch(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
         monkeypatch.setattr(owner, name, replacement)
         return World
@@ -133,22 +135,22 @@ def _no_evidence(self: SimOwners, session_id: str) -> OwnerProcess:
 
 ABLATIONS: dict[str, Patch] = {
     "caps are checked inside the transaction": _caps_outside_the_transaction,
-    "a session is recorded before it is bound": _patching(Opening, "_record_bound", _bind_without_record),
-    "a failed opening is undone": _patching(Opening, "_undo", _nothing_async),
-    "an ended session is uncounted": _patching(Leases, "uncounting", _nothing),
-    "the fence is checked": _patching(lease, "check_fence", _nothing),
-    "a tab is quarantined after a timeout": _patching(Recovery, "quarantine", _forget_mark),
-    "silent owners are reaped": _patching(Reaper, "sweep", _nothing_async),
-    "commands at work are marked": _patching(SimMarks, "left", lambda self: self._file.clear() or {}),
-    "unknown contexts are disposed of": _patching(SimBrowser, "context_ids", _no_contexts),
-    "leftovers of an earlier life are taken up": _patching(Adoption, "_recover", _nothing_async),
+    "a session is recorded before it is bound": patching(Opening, "_record_bound", _bind_without_record),
+    "a failed opening is undone": patching(Opening, "_undo", _nothing_async),
+    "an ended session is uncounted": patching(Leases, "uncounting", _nothing),
+    "the fence is checked": patching(lease, "check_fence", _nothing),
+    "a tab is quarantined after a timeout": patching(Recovery, "quarantine", _forget_mark),
+    "silent owners are reaped": patching(Reaper, "sweep", _nothing_async),
+    "commands at work are marked": patching(SimMarks, "left", lambda self: self._file.clear() or {}),
+    "unknown contexts are disposed of": patching(SimBrowser, "context_ids", _no_contexts),
+    "leftovers of an earlier life are taken up": patching(Adoption, "_recover", _nothing_async),
     "the lease is checked again after a wait": _forget_waiters,
     "a page that died is rebuilt once": _rebuild_for_each_witness,
-    "a release is compared with the fence when its turn comes": _patching(Leases, "end", _end_whoever_holds_it),
-    "a silent owner is reaped only if it is not alive either": _patching(SimOwners, "state", _no_evidence),
-    "a heartbeat that came first saves the session": _patching(Reaper, "_reap", _reap_without_looking_again),
-    "a pooled tab is made clean": _patching(Pooling, "_seat_to_keep", _keep_as_it_is),
-    "a key is on disk before its command acts": _patching(Keys, "claim", _claim_nothing),
-    "a tab lock keeps others out": _patching(Gate, "_may_run", _may_run_under_a_lock),
-    "sessions of a dead browser are recovered": _patching(Recovery, "recover", _nothing_async),
+    "a release is compared with the fence when its turn comes": patching(Leases, "end", _end_whoever_holds_it),
+    "a silent owner is reaped only if it is not alive either": patching(SimOwners, "state", _no_evidence),
+    "a heartbeat that came first saves the session": patching(Reaper, "_reap", _reap_without_looking_again),
+    "a pooled tab is made clean": patching(Pooling, "_seat_to_keep", _keep_as_it_is),
+    "a key is on disk before its command acts": patching(Keys, "claim", _claim_nothing),
+    "a tab lock keeps others out": patching(Gate, "_may_run", _may_run_under_a_lock),
+    "sessions of a dead browser are recovered": patching(Recovery, "recover", _nothing_async),
 }

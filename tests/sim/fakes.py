@@ -93,9 +93,7 @@ class SimStore:
         await self._life.step(1.0)
         return await self._disk.get(table, id)
 
-    async def select(
-        self, table: type[RowT], where: Mapping[str, Any] | None = None, **more: Any
-    ) -> list[RowT]:
+    async def select(self, table: type[RowT], where: Mapping[str, Any] | None = None, **more: Any) -> list[RowT]:
         await self._life.step(1.0)
         return await self._disk.select(table, where, **more)
 
@@ -113,12 +111,10 @@ class SimMarks:
     def __init__(self, file: dict[int, tuple[str, str]], life: Life) -> None:
         self._file = file
         self._life = life
-        self._next = 0
+        self._next = max(file, default=0)
 
-    def left(self) -> dict[str, str]:
-        found = dict(self._file.values())
-        self._file.clear()
-        return found
+    def left(self) -> dict[str, int]:
+        return {marked_id: mark for mark, (marked_id, _) in self._file.items()}
 
     def set(self, marked_id: str, command_id: str) -> int:
         self._next += 1
@@ -508,8 +504,13 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}" if parts.scheme in ("http", "https") else ""
 
 
-async def sim_perform(tab: SimTab, action: wire.AnyAction, progress: Progress) -> Any:
-    """Act on a fake page. `hang` never ends by itself and, like a real page, does not stop when its caller does."""
+async def sim_perform(
+    tab: SimTab, action: wire.AnyAction, progress: Progress, acted: Callable[[], None] = lambda: None
+) -> Any:
+    """Act on a fake page. `hang` never ends by itself and, like a real page, does not stop when its caller does.
+
+    `acted` is called when it has reached the page.
+    """
     target = tab.target
     if isinstance(action, wire.Navigate):
         await tab.act()
@@ -521,6 +522,7 @@ async def sim_perform(tab: SimTab, action: wire.AnyAction, progress: Progress) -
         raise Violation(f"{action.expression} starts on {target.target_id} while {target.active} is at work in it")
     await tab.act()
     progress.acts()
+    acted()
     target.active = action.expression
     if action.expression.endswith("hang"):
         await asyncio.get_running_loop().create_future()

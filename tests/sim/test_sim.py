@@ -6,11 +6,13 @@ import pytest
 
 from .ablations import ABLATIONS
 from .fakes import Violation
+from .task_ablations import TASK_ABLATIONS
 from .world import World
 
 # As many as fit into every run of the tests; `make sim` and `make soak` try thousands.
-SEEDS, BLOCKS = 200, 4
+SEEDS, BLOCKS = 100, 4
 ABLATION_SEEDS_MAX = 300
+SAFEGUARDS = ABLATIONS | TASK_ABLATIONS
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
@@ -31,9 +33,9 @@ def test_a_seed_replays_the_same_history() -> None:
     assert first.history == second.history
 
 
-@pytest.mark.parametrize("safeguard", ABLATIONS)
+@pytest.mark.parametrize("safeguard", SAFEGUARDS)
 def test_the_simulator_notices_when_it_is_not_true_that(safeguard: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_world = ABLATIONS[safeguard](monkeypatch)
+    make_world = SAFEGUARDS[safeguard](monkeypatch)
     for seed in range(ABLATION_SEEDS_MAX):
         try:
             make_world(seed).run()

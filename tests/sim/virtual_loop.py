@@ -26,6 +26,8 @@ class _NoSelector(selectors.BaseSelector):
         woken = [look() for look in list(self.loop.watches)]
         if any(woken):
             return []
+        if timeout != 0 and self.loop.on_idle is not None:
+            self.loop.on_idle()
         if timeout is None:
             raise RuntimeError("deadlock: every task waits and no timer is set")
         self.loop.now_s += timeout
@@ -52,6 +54,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # Called at every turn of the loop, before time moves: they see every state that lasts longer than a turn. True
         # says that somebody was woken and time must not move yet.
         self.watches: list[Callable[[], bool]] = []
+        # Called whenever time is about to move: nothing is left that could be done at once. It only looks.
+        self.on_idle: Callable[[], None] | None = None
         super().__init__(selector)
         selector.loop = self
 

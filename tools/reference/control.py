@@ -23,7 +23,7 @@ REF = "#/$defs/{name}"
 
 # One paragraph or one point of a list per entry; wrapped when written.
 INTRODUCTION = (
-    "`/ws` is a WebSocket on the server's port: many commands in flight on one connection, tab locks, and events, "
+    "`/ws` is a WebSocket on the server's port: many commands in flight on one connection, locks, and events, "
     "in the same queues as HTTP. Send `Authorization: Bearer TOKEN`, or `?token=TOKEN` where a client cannot set "
     "headers. A refused upgrade is an HTTP answer with [the typed error](errors.md) as its body. Pages of other "
     "origins cannot open it.",
@@ -44,7 +44,8 @@ RULES = (
     "with `conflict` until the first has ended. HTTP requests that give the same `controllerId` belong to the same "
     "controller, and end with the connection.",
     "**The end of a connection**, however it comes, withdraws what its controller queued, cancels what it runs and "
-    "releases its tab locks. Other connections of the same credential are not affected. A session that its owner "
+    "releases its tab locks and the named locks that it took. Other connections of the same credential are not "
+    "affected. A session that its owner "
     "used over a connection, and that neither beats nor is to be kept alive, ends when the last one has been closed "
     "for as long as its pool's `disconnect_grace_s`.",
     f"**Beats.** The server sends a ping frame every `heartbeatMs`; after {MISSED_MAX} without any sign of life it "
@@ -99,11 +100,12 @@ def write() -> Iterator[str]:
     yield from table("messageType", "payload")
     for kind, views in wire.SERVER_PAYLOADS.items():
         yield row(f"`{kind}`", ", ".join(view.__name__ for view in views))
-    for view in (wire.HelloAck, wire.ControlLimits, wire.TabUnlocked, wire.ControlEvent):
+    for view in (wire.HelloAck, wire.ControlLimits, wire.TabUnlocked, wire.LockReleased, wire.ControlEvent):
         yield from _struct(view.__name__, view)
     yield from (
         "",
-        "`CommandView` and `TabLockView` are what [HTTP](http.md) answers with, `ErrorView` is [the error](errors.md).",
+        "`CommandView`, `TabLockView` and `LockView` are what [HTTP](http.md) answers with, `ErrorView` is",
+        "[the error](errors.md).",
         "",
         "## Events",
         "",
@@ -162,6 +164,9 @@ def _answers(kind: str) -> tuple[type[wire.Answer], ...]:
         "tab_lock": (wire.TabLockView,),
         "tab_renew": (wire.TabLockView,),
         "tab_unlock": (wire.TabUnlocked,),
+        "lock": (wire.LockView,),
+        "lock_renew": (wire.LockView,),
+        "unlock": (wire.LockReleased,),
     }.get(kind, ())
 
 

@@ -15,7 +15,7 @@ died is replaced, because the command's outcome is unknown and the next one must
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import structlog
@@ -97,6 +97,9 @@ class Adoption:
         for row in sessions:
             if row.browser_id not in adopted:
                 await self._recover(row)
+        for mark in at_work.values():
+            # Of pages that are gone, or will be.
+            self._marks.clear(mark)
         for pool in self._pools.values():
             pool.keep()
 
@@ -124,7 +127,7 @@ class Adoption:
             rows += await patiently(partial(self._store.select, Session, where, limit=SESSIONS_MAX))
         return rows
 
-    async def _resume(self, slot: Slot, sessions: list[Session], at_work: Container[str]) -> None:
+    async def _resume(self, slot: Slot, sessions: list[Session], at_work: dict[str, int]) -> None:
         """Bind again what is whole, recover or settle what is not, dispose of what nobody knows."""
         browser = slot.browser
         assert browser is not None
@@ -182,7 +185,7 @@ class Adoption:
         slot: Slot,
         tabs: list[tuple[Tab, TabPort | None]],
         pages: list[Page],
-        at_work: Container[str],
+        at_work: dict[str, int],
     ) -> None:
         claim = self._admissions[row.pool].adopt(row.id, row.agent_id, row.key, slot, len(tabs))
         live = self._leases.bind(row, browser, claim, [(_settled(tab), port) for tab, port in tabs])
@@ -193,7 +196,8 @@ class Adoption:
         for tab in list(live.tabs.values()):
             if tab.port is None:
                 self._recovery.page_crashed(tab, tab.row.target_id)
-            elif tab.row.id in at_work:
+            elif (mark := at_work.pop(tab.row.id, None)) is not None:
+                tab.clear_mark = partial(self._marks.clear, mark)
                 self._recovery.quarantine(tab)
         for page in pages:
             if page.target_id not in known and page.context_id == row.context_id and (row.context_id or page.opener_id):

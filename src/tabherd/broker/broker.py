@@ -21,6 +21,7 @@ from ..config import Config
 from ..core.breaker import BreakerState
 from ..core.lifecycle import LEASE, BrowserState, is_terminal
 from ..core.model import Browser, Node
+from ..locks.base import AsyncBackend
 from ..metrics import Metrics
 from ..store.base import Delete, Put, Store
 from .access import Access
@@ -37,6 +38,7 @@ from .ids import Ids
 from .leases import SERVER_STOPPED, Leases, Perform
 from .ledger import Ledger
 from .marks import Marks
+from .named_locks import NamedLocks
 from .opening import Opening
 from .operations import Operations
 from .order import ordered
@@ -88,6 +90,7 @@ class Broker:
         chance: Random | None = None,
         perform: Perform = perform_on_page,
         owners: Owners | None = None,
+        locks: AsyncBackend | None = None,
     ) -> None:
         # What is in force; it may change.
         self.settings = Settings(config)
@@ -141,6 +144,20 @@ class Broker:
             ids=self._ids,
             clock=clock,
             refuse_when_draining=self.operations.refuse_commands,
+        )
+        self.named_locks = NamedLocks(
+            settings=self.settings,
+            node_id=node.id,
+            store=store,
+            backend=locks,
+            owners=self._owners,
+            events=events,
+            auditor=self.auditor,
+            metrics=metrics,
+            operations=self.operations,
+            ids=self._ids,
+            clock=clock,
+            spawn=self._spawn,
         )
         self._checkpoints = Checkpoints(
             node_id=node.id,
@@ -317,9 +334,10 @@ class Broker:
     async def start(self) -> None:
         """Settle what an earlier life left, then start the browsers and the services."""
         await self._adoption.run()
-        self.has_settled.set()
+        await self.named_locks.start()
         self._ledger.start()
         await self.tasking.start()
+        self.has_settled.set()
         self._services = [
             asyncio.create_task(self.reaper.run(), name="reaper"),
             asyncio.create_task(self.reaper.forget_forever(), name="forget"),
@@ -334,6 +352,7 @@ class Broker:
         if self._services:
             await asyncio.wait(self._services)
         await self.tasking.stop()
+        await self.named_locks.stop()
         kept = await asyncio.gather(*(self._keep(live) for live in self._registry), return_exceptions=True)
         # A store that is away must not keep browsers alive: the next start settles what could not be written.
         for error in (error for error in kept if isinstance(error, Exception)):

@@ -16,6 +16,8 @@ class LiveTask:
         "arrival",
         "assigned_at",
         "ended",
+        "has_begun",
+        "is_being_updated",
         "is_cancelled",
         "is_late",
         "is_leasing",
@@ -37,9 +39,12 @@ class LiveTask:
         self.lane = ""
         # The session that has work as long as this waits or runs.
         self.session: LiveSession | None = None
-        # The worker's task while it is in flight, and since when.
+        # The worker's task while it is in flight, since when, and whether that has taken its first step.
         self.work: asyncio.Task[None] | None = None
         self.assigned_at = 0
+        self.has_begun = False
+        # That it is to be tried again is being written down.
+        self.is_being_updated = False
         # Somebody wants it ended; its deadline has passed.
         self.is_cancelled = False
         self.is_late = False

@@ -5,8 +5,9 @@ start a command on top of the old one. Writing a row per command would cost a co
 costs a microsecond and survives the process, because the pages of the file belong to the kernel. It does not survive
 the machine, but neither does Chromium.
 
-A mark is set before anything is sent to the page and cleared when the command is proven stopped. A mark that was torn
-by a kill in the middle of writing it reads as none: either nothing had been sent yet, or it was over.
+A mark is set before anything is sent to the page and cleared when the command is proven stopped, be that in a later
+life: one that dies before it has dealt with what it found leaves it to the next. A mark that was torn by a kill in the
+middle of writing it reads as none: either nothing had been sent yet, or it was over.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _MARK = re.compile(rb"((?:tab|tsk)_[0-9a-z]{23}) (cmd_[0-9a-z]{28}) *\Z")
 class Marks(Protocol):
     """Where running commands are marked, by their tab or by the task that they are run for."""
 
-    def left(self) -> dict[str, str]:
-        """Who had a command at work when the last life ended, and which. Reading takes the marks away."""
+    def left(self) -> dict[str, int]:
+        """Who had a command at work when the last life ended, with the mark, which is to be cleared in the end."""
         ...
 
     def set(self, marked_id: str, command_id: str) -> int:
@@ -52,13 +53,19 @@ class FileMarks:
         # Places that are free, the lowest last, so that few pages of the file are ever touched.
         self._free = list(range(MARKS_MAX - 1, -1, -1))
 
-    def left(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+    def left(self) -> dict[str, int]:
+        found: dict[str, int] = {}
         for place in range(MARKS_MAX):
             start = place * MARK_BYTES
-            if self._map[start] and (mark := _MARK.match(self._map[start : start + MARK_BYTES])):
-                found[mark[1].decode()] = mark[2].decode()
-        self._map[:] = bytes(MARK_BYTES * MARKS_MAX)
+            if not self._map[start]:
+                continue
+            mark = _MARK.match(self._map[start : start + MARK_BYTES])
+            if mark is None or mark[1].decode() in found:
+                self._map[start] = 0
+            else:
+                found[mark[1].decode()] = place
+        taken = set(found.values())
+        self._free = [place for place in range(MARKS_MAX - 1, -1, -1) if place not in taken]
         return found
 
     def set(self, marked_id: str, command_id: str) -> int:

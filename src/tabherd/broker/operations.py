@@ -50,6 +50,8 @@ class Operations:
         self._clock = clock
         # Closes the pooled tabs in that browser.
         self._evict_on = evict_on
+        # Called when nothing new is taken from now on; whoever waits for something else than a session is turned away.
+        self.on_draining: Callable[[], None] = lambda: None
         # No session is admitted.
         self.is_draining = False
         # No command is taken either, and there is no way back. Implies draining.
@@ -109,7 +111,7 @@ class Operations:
         """Take a drain back. A server that was told to stop does not come back."""
         caller.require("admin")
         if self.is_stopping:
-            raise self._refusal()
+            raise self.refusal()
         if self.is_draining:
             self.is_draining = False
             self._events.publish("node.ready", nodeId=self._node_id)
@@ -124,12 +126,12 @@ class Operations:
     def refuse_sessions(self) -> None:
         """Raise `Draining` while no session is admitted."""
         if self.is_draining:
-            raise self._refusal()
+            raise self.refusal()
 
     def refuse_commands(self) -> None:
         """Raise `Draining` when no command is taken any more."""
         if self.is_stopping:
-            raise self._refusal()
+            raise self.refusal()
 
     # --- Parts ----------------------------------------------------------------------------------------------
 
@@ -137,9 +139,11 @@ class Operations:
         self.is_draining = True
         self._events.publish("node.draining", nodeId=self._node_id, stopping=self.is_stopping)
         for admission in self._admissions.values():
-            admission.turn_away(self._refusal)
+            admission.turn_away(self.refusal)
+        self.on_draining()
 
-    def _refusal(self) -> Draining:
+    def refusal(self) -> Draining:
+        """What is said to whoever comes meanwhile."""
         if self.is_stopping:
             return Draining("The server is stopping.", retry_after_ms=RETRY_STOPPING_MS)
         return Draining("The server is draining: it admits no new session.", retry_after_ms=RETRY_DRAINING_MS)

@@ -288,6 +288,8 @@ class Registry:
         self._tabs.pop(tab.row.id, None)
         self._targets.pop(tab.row.target_id, None)
         self.on_unbound(tab)
+        # Whoever waits for the tab outside of its gate hears nothing else of this.
+        tab.gate.tell()
         session = tab.session.row
         self._ended[tab.row.id] = Ended(session.id, session.agent_id, reason, is_session)
         if len(self._ended) > ENDED_MAX:

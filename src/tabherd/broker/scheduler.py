@@ -49,6 +49,8 @@ from .task_runs import Blocked, TaskRuns, Withdrawn
 UNSAVED_MAX = 1_000
 # How often a task is put back that was never sent, before it is taken for one that cannot be run.
 PUT_BACK_MAX = 20
+# How long after its deadline a task that runs is given to end by its own time.
+OVERDUE_S = 0.02
 # A result that is larger is not kept, and the task says so; it is done all the same.
 RESULT_MAX_CHARS = 1 << 20
 
@@ -121,28 +123,36 @@ class Scheduler:
 
     # --- In -------------------------------------------------------------------------------------------------
 
-    async def take_up(self, rows: list[Task], sent: dict[str, str]) -> None:
+    async def take_up(self, rows: list[Task], sent: dict[str, int]) -> None:
         """Go on with what an earlier life of this node left: tasks that were waiting wait, those that were sent to a
         page are run again if that does no harm, and else have failed. Nothing is started before `start`.
+
+        `sent` has the marks of those that were; what is taken up is taken out of it.
         """
         for agent_id, count in Counter(row.agent_id for row in rows).items():
             self.counter.submitted(agent_id, count)
         for row in rows:
             task = self.intake.task_of(row)
-            if row.id in sent:
-                task.row = changed(row, attempts=row.attempts + 1)
-                if self._may_repeat(task.row):
-                    task.row = await self._update(task.row)
-            self._enter(task)
-        for row in rows:
-            if row.id in sent and not self._may_repeat(self._live[row.id].row):
-                error = OutcomeUnknown("The server ended while the task ran.")
-                self._finish(self._live[row.id], TaskEvent.FAIL, error=error)
+            task.mark = sent.pop(row.id, None)
+            if task.mark is None:
+                self._enter(task)
+                continue
+            task.row = changed(row, attempts=row.attempts + 1)
+            if self._may_repeat(task.row):
+                task.row = await self._update(task.row)
+                self._clear_mark(task)
+                self._enter(task)
+            else:
+                self._enter(task)
+                # Its mark goes when that is on disk: this life may be as short as the one before.
+                self._finish(task, TaskEvent.FAIL, error=OutcomeUnknown("The server ended while the task ran."))
 
     def start(self) -> None:
         """Start what may start, from now on."""
         self._has_started = True
         self._deadlines.add_all((task.row.deadline_at, task_id) for task_id, task in self._live.items())
+        # Those that passed meanwhile, before anybody has a turn.
+        self._deadlines.come_up()
         self._wake()
 
     # --- Out ------------------------------------------------------------------------------------------------
@@ -155,8 +165,7 @@ class Scheduler:
             self._finish(live, TaskEvent.CANCEL)
         else:
             live.is_cancelled = True
-            if live.work is not None:
-                live.work.cancel()
+            self._cut(live)
         return True
 
     def find(self, task_id: str) -> LiveTask | None:
@@ -185,10 +194,10 @@ class Scheduler:
     async def stop(self) -> None:
         """Start no more, and end what runs: what was not sent waits on disk, the rest is settled by the next life."""
         self._deadlines.stop()
-        works = [live.work for live in self._live.values() if live.work is not None]
-        for work in works:
-            work.cancel()
-        if works:
+        working = [live for live in self._live.values() if live.work is not None]
+        for live in working:
+            self._cut(live)
+        if works := [live.work for live in working if live.work is not None]:
             await asyncio.wait(works)
 
     # --- Waiting --------------------------------------------------------------------------------------------
@@ -237,12 +246,25 @@ class Scheduler:
         return live is not None and not live.is_over
 
     def _expire(self, task_id: str) -> None:
-        """End what is too late. A command that runs ends by its own time, which is the same."""
+        """End what is too late. A command that runs ends by its own time, which is the same, unless something hangs."""
         live = self._live[task_id]
         live.is_late = True
         if live.state is TaskState.QUEUED:
-            self._finish(live, TaskEvent.FAIL, error=DeadlineExceeded(LATE_QUEUED))
-        elif live.state is TaskState.ASSIGNED and live.work is not None:
+            self._finish(live, TaskEvent.FAIL, error=_too_late(live))
+            return
+        if live.state is TaskState.ASSIGNED:
+            self._cut(live)
+        asyncio.get_running_loop().call_later(OVERDUE_S, self._end_overdue, live)
+
+    def _end_overdue(self, live: LiveTask) -> None:
+        """Its end is told now; what is still to be done for it goes on by itself."""
+        if not live.is_over and not live.is_being_updated:
+            self._finish(live, TaskEvent.FAIL, error=_too_late(live))
+            self._cut(live)
+
+    def _cut(self, live: LiveTask) -> None:
+        """Have its work end, which then looks why. Work that has not taken its first step looks before it does."""
+        if live.work is not None and live.has_begun:
             live.work.cancel()
 
     # --- Running --------------------------------------------------------------------------------------------
@@ -261,7 +283,7 @@ class Scheduler:
                 return
             live = self._live[taken.id]
             live.state = advance(TASK, live.state, TaskEvent.ASSIGN)
-            live.assigned_at = self._clock()
+            live.assigned_at, live.has_begun = self._clock(), False
             if not taken.is_serial:
                 live.is_leasing = True
                 # Until it has a place: others of this pool would only stand behind it, each with a worker.
@@ -271,36 +293,48 @@ class Scheduler:
 
     async def _run(self, live: LiveTask) -> None:
         """From its turn to its end, or back into the queue."""
-        task = live.row
+        result: Any = None
+        failed: Exception | asyncio.CancelledError | None = None
+        live.has_begun = True
         try:
+            if live.is_cancelled or live.is_late or self._is_stopping():
+                raise asyncio.CancelledError
             result = await self._runs.run(
-                task, lambda command_id: self._sent(live, command_id), lambda: self._leased(live)
+                live.row, lambda command_id: self._sent(live, command_id), lambda: self._leased(live)
             )
-        except asyncio.CancelledError:
-            self._cut_off(live)
-        except Blocked as blocked:
-            self._block(live, blocked.tab)
-        except Withdrawn:
-            self._finish(live, TaskEvent.CANCEL)
-        except OutcomeUnknown as error:
-            self._lost(live, error)
-        except (BrowserCrashed, Draining) as error:
-            self._put_back(live, error)
-        except CommandTimedOut as error:
-            is_late = self._clock() >= task.deadline_at - 1
-            self._finish(live, TaskEvent.FAIL, error=DeadlineExceeded(LATE) if is_late else error)
-        except TabherdError as error:
-            self._finish(live, TaskEvent.FAIL, error=error, result=error.details.get("steps"))
-        except Exception as error:
-            # A bug of ours must not keep a worker, or a task, for ever.
-            log.error("bug: a task could not be run", taskId=task.id, error=repr(error), exc_info=error)
-            self._finish(live, TaskEvent.FAIL, error=OutcomeUnknown("The server had a fault while the task ran."))
-        else:
-            self._finish(live, TaskEvent.FINISH, result=result)
-        finally:
-            live.work = None
-            self._leased(live)
-            self._wake()
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - none is lost: each is how the task ends
+            failed = error
+        live.work = None
+        self._leased(live)
+        if not live.is_over:
+            self._settle(live, result, failed)
+        self._wake()
+
+    def _settle(self, live: LiveTask, result: Any, failed: Exception | asyncio.CancelledError | None) -> None:
+        """What its run means for the task."""
+        match failed:
+            case None:
+                self._finish(live, TaskEvent.FINISH, result=result)
+            case asyncio.CancelledError():
+                self._cut_off(live)
+            case Blocked(tab=tab):
+                self._block(live, tab)
+            case Withdrawn():
+                self._finish(live, TaskEvent.CANCEL)
+            case OutcomeUnknown():
+                self._lost(live, failed)
+            case BrowserCrashed() | Draining():
+                self._put_back(live, failed)
+            case CommandTimedOut():
+                is_late = self._clock() >= live.row.deadline_at - 1
+                self._finish(live, TaskEvent.FAIL, error=_too_late(live) if is_late else failed)
+            case TabherdError():
+                self._finish(live, TaskEvent.FAIL, error=failed, result=failed.details.get("steps"))
+            case _:
+                # A bug of ours must not keep a worker, or a task, for ever.
+                log.error("bug: a task could not be run", taskId=live.row.id, error=repr(failed), exc_info=failed)
+                error = OutcomeUnknown("The server had a fault while the task ran.")
+                self._finish(live, TaskEvent.FAIL, error=error)
 
     def _leased(self, live: LiveTask) -> None:
         """It has its place, or wants none any more: the next task of its pool may wait for one."""
@@ -326,7 +360,7 @@ class Scheduler:
         if live.is_cancelled:
             self._finish(live, TaskEvent.CANCEL)
         elif live.is_late:
-            self._finish(live, TaskEvent.FAIL, error=DeadlineExceeded(LATE))
+            self._finish(live, TaskEvent.FAIL, error=_too_late(live))
         elif live.state is TaskState.RUNNING:
             self._lost(live, OutcomeUnknown("The server stopped while the task ran."))
         else:
@@ -344,7 +378,9 @@ class Scheduler:
 
     async def _try_again(self, live: LiveTask) -> None:
         """That it was tried is on disk before it is tried again, or a server that keeps dying would try for ever."""
+        live.is_being_updated = True
         live.row = await self._update(live.row)
+        live.is_being_updated = False
         if live.is_cancelled or live.is_late:
             self._cut_off(live)
         else:
@@ -457,6 +493,11 @@ class Scheduler:
         if live.row.code:
             fields["code"] = live.row.code
         self._events.publish(EVENT_OF[live.state], **fields)
+
+
+def _too_late(live: LiveTask) -> DeadlineExceeded:
+    """Whether it has touched anything is said."""
+    return DeadlineExceeded(LATE if live.row.attempts else LATE_QUEUED)
 
 
 def limits_of(config: Config) -> Limits:

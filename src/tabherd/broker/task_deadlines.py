@@ -60,7 +60,7 @@ class TaskDeadlines:
         if self._heap:
             self._set_to = self._heap[0][0]
             delay_s = max(0, self._set_to - self._clock()) / 1000
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._come_up)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.come_up)
 
     def _sweep(self) -> None:
         self._heap = [due for due in self._heap if self._is_waited_for(due[1])]
@@ -68,8 +68,8 @@ class TaskDeadlines:
         # Twice what is left: each deadline is looked at a constant number of times, however many there are.
         self._sweep_at = max(SWEEP_MIN, 2 * len(self._heap))
 
-    def _come_up(self) -> None:
-        self._timer = None
+    def come_up(self) -> None:
+        """Tell of those that have passed."""
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             _, task_id = heapq.heappop(self._heap)

@@ -93,17 +93,7 @@ class TaskIntake:
 
     async def reject(self, row: Task) -> None:
         """Keep a task that was not admitted, for whoever asks what became of it."""
-        self._counter.submitted(row.agent_id)
-        self._counter.ended(row.agent_id, TaskState.REJECTED)
-        self._metrics.tasks_total.inc(TaskState.REJECTED)
-        self._events.publish("task.rejected", taskId=row.id, agentId=row.agent_id, code=row.code)
-        try:
-            await self._store.apply(Put(row), *self._on_end(row))
-        except StoreUnavailable as error:
-            # Who is refused must not wait for that.
-            log.warning("a rejected task is not kept", taskId=row.id, error=error.message)
-        else:
-            self._on_saved(row)
+        await to_the_end(self._reject(row), self._spawn)
 
     # --- What the log tells ---------------------------------------------------------------------------------
 
@@ -138,3 +128,16 @@ class TaskIntake:
         task.row = stored
         self.inserted(task)
         return stored.id
+
+    async def _reject(self, row: Task) -> None:
+        self._counter.submitted(row.agent_id)
+        self._counter.ended(row.agent_id, TaskState.REJECTED)
+        self._metrics.tasks_total.inc(TaskState.REJECTED)
+        self._events.publish("task.rejected", taskId=row.id, agentId=row.agent_id, code=row.code)
+        try:
+            await self._store.apply(Put(row), *self._on_end(row))
+        except StoreUnavailable as error:
+            # Who is refused must not wait for that.
+            log.warning("a rejected task is not kept", taskId=row.id, error=error.message)
+        else:
+            self._on_saved(row)

@@ -17,7 +17,7 @@ from ..errors import LeaseLost, SessionNotFound, TabBusy, TabLocked, TabPausedHa
 from .access import Access
 from .caller import Caller
 from .commands import Commands
-from .patience import to_the_end
+from .patience import patiently
 from .registry import LiveTab, Registry
 from .sessions import Sessions
 from .task_rows import command_of
@@ -84,7 +84,8 @@ class TaskRuns:
             on_leased()
             return await self._act(caller, next(iter(live.tabs.values())), task, on_sent)
         finally:
-            await to_the_end(self._give_back(caller, live.row.id, live.row.fence), self._spawn)
+            # What became of the task does not depend on it, and must not wait for a browser that hangs.
+            self._spawn(self._give_back(caller, live.row.id, live.row.fence))
 
     def tab_of(self, caller: Caller, task: Task) -> LiveTab:
         """The tab that a task names, or the first one of its session."""
@@ -117,7 +118,7 @@ class TaskRuns:
 
     async def _give_back(self, caller: Caller, session_id: str, fence: int) -> None:
         try:
-            await self._sessions.release(caller, session_id, fence)
+            await patiently(lambda: self._sessions.release(caller, session_id, fence))
         except (LeaseLost, SessionNotFound):
             # It ended with its browser, or by its own deadline.
             return

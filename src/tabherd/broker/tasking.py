@@ -110,10 +110,10 @@ class Tasking:
 
     async def start(self) -> None:
         """Take up what an earlier life left, and go on."""
-        sent = self._marks.left()
-        await self._take_up(sent)
-        self.scheduler.start()
+        # Before any task can end in this life, so that none is found twice.
         await self._archive.load()
+        await self._take_up(self._marks.left())
+        self.scheduler.start()
         await self.webhooks.start()
         self._sweeping = asyncio.create_task(self._archive.run(), name="task-archive")
 
@@ -148,12 +148,15 @@ class Tasking:
         if (delivery := self._deliveries.pop(row.id, None)) is not None:
             self.webhooks.committed(delivery)
 
-    async def _take_up(self, sent: dict[str, str]) -> None:
+    async def _take_up(self, sent: dict[str, int]) -> None:
         """Go on with what waits on disk. A page is read while the one before is taken up."""
         reading = self._read("")
         while page := await reading:
             reading = self._read(page[-1].id)
             await self.scheduler.take_up([row for row in page if row.node_id == self._node_id], sent)
+        for mark in sent.values():
+            # Of tasks whose end had reached the disk.
+            self._marks.clear(mark)
 
     def _read(self, after: str) -> asyncio.Future[list[Task]]:
         where = {"state": str(TaskState.QUEUED)}

@@ -35,6 +35,8 @@ from .webhooks import Webhooks
 
 PAST_DEADLINE = "deadline: this moment is over."
 STATES = tuple(map(str, TaskState))
+# How often memory and disk are looked at before a task that is between the two is told as it is on disk.
+LOOKS_MAX = 3
 
 
 class Trace(msgspec.Struct, frozen=True):
@@ -97,13 +99,18 @@ class Tasks:
 
     async def get(self, caller: Caller, task_id: str, wait_ms: int = 0) -> wire.TaskView:
         """One task; with a time, as soon as it is over, or after that time as it is then."""
-        live = self._scheduler.find(task_id)
-        if live is not None and caller.may_see(live.row.agent_id):
-            if wait_ms:
-                await asyncio.wait([live.ended], timeout=wait_ms / 1000)
-            if not live.is_over or not live.ended.done():
-                return self._live_view(live)
-        return await self._view(await self._row(caller, task_id))
+        for _ in range(LOOKS_MAX):
+            live = self._scheduler.find(task_id)
+            if live is not None and caller.may_see(live.row.agent_id):
+                if wait_ms:
+                    await asyncio.wait([live.ended], timeout=wait_ms / 1000)
+                if not live.is_over or not live.ended.done():
+                    return self._live_view(live)
+            row = await self._row(caller, task_id)
+            if is_terminal(TASK, row.state):
+                break
+            # It waits on disk: it came in, or ended, between the two looks.
+        return await self._view(row)
 
     async def list(
         self,
@@ -353,7 +360,6 @@ class Tasks:
         return task_view(row, live.shown_state, position=position, eta_ms=eta_ms)
 
     async def _view(self, row: Task) -> wire.TaskView:
-        assert is_terminal(TASK, row.state) or self._scheduler.find(row.id) is None
         return task_view(row, row.state, webhook=await self._webhooks.view(row.id) if row.callback_url else None)
 
     def _flying(

@@ -222,13 +222,14 @@ def task_ls(
     state: Annotated[
         str | None, typer.Option(help="Only those in this state.", autocompletion=completion.task_states)
     ] = None,
+    newest: Annotated[bool, typer.Option("--newest", help="Newest first.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the tasks you may see that wait, run, or were over a short while ago."""
     from . import tasks
 
     with speaking(as_json) as voice:
-        tasks.ls(voice, agent=agent, state=state)
+        tasks.ls(voice, agent=agent, state=state, newest_first=newest)
 
 
 @task_app.command("show")

@@ -13,6 +13,7 @@ import typer
 
 from . import completion
 from .calling import calling, session_app, task_app, token_app
+from .locking import lock_app, locking
 from .output import REFUSED, Json, speaking
 from .usage import Commands
 
@@ -242,6 +243,8 @@ def mcp(
 
 # Without a name of its own: its commands stand beside those above.
 app.add_typer(calling)
+app.add_typer(locking)
 app.add_typer(session_app, name="session")
 app.add_typer(task_app, name="task")
+app.add_typer(lock_app, name="lock")
 app.add_typer(token_app, name="token")

@@ -54,10 +54,10 @@ def read_steps(path: Path) -> list[dict[str, Any]]:
         raise InvalidRequest(f"{path} is not a list of actions: {error}.", field="steps") from None
 
 
-def ls(voice: Voice, *, agent: str | None, state: str | None) -> None:
+def ls(voice: Voice, *, agent: str | None, state: str | None, newest_first: bool) -> None:
     """One line per task."""
     with Tabherd(patience_s=0) as herd:
-        tasks = herd.tasks(agent=agent, state=state)
+        tasks = herd.tasks(agent=agent, state=state, newest_first=newest_first)
     voice.table(wire.TaskPage(tasks=tasks), HEADINGS, [_row(each) for each in tasks], empty="No tasks.", spare=SPARE)
 
 

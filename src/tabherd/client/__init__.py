@@ -6,15 +6,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .aio import AsyncSession, AsyncTab, AsyncTabherd, AsyncTask
+    from .aio import AsyncLock, AsyncSession, AsyncTab, AsyncTabherd, AsyncTask
     from .events import ServerEvent
-    from .sync import Session, Tab, Tabherd, Task
+    from .sync import Lock, Session, Tab, Tabherd, Task
 
 __all__ = [
+    "AsyncLock",
     "AsyncSession",
     "AsyncTab",
     "AsyncTabherd",
     "AsyncTask",
+    "Lock",
     "ServerEvent",
     "Session",
     "Tab",

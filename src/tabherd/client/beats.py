@@ -1,9 +1,9 @@
-"""How a thread sends heartbeats: over connections of its own, so that a client beats whose others are all busy."""
+"""How a thread sends signs of life: over connections of its own, so that a client beats whose others are all busy."""
 
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import msgspec
@@ -12,11 +12,21 @@ from .. import wire
 from ..errors import NotAllowed, NotFound, TabherdError
 from .address import Address
 from .call import CONNECT_LIMIT_S, Call, decoded, error_of, segment, unreachable, wire_names
-from .pulse import Beating
+from .pulse import Beating, Renewing
 
 # A server that takes longer than this to answer a beat is asked again; sooner where beats are more frequent.
 ANSWER_LIMIT_S: Final = 10.0
 ANSWER_LIMIT_MIN_S: Final = 1.0
+
+
+def answer_limit_s(heartbeat_s: float) -> float:
+    """How long one beat may stay without an answer."""
+    return max(min(heartbeat_s / 2, ANSWER_LIMIT_S), ANSWER_LIMIT_MIN_S)
+
+
+def sign_of_life(owned: Beating) -> Call[Any]:
+    """What says that the owner of a session, or the holder of a lock, lives."""
+    return owned.renewal() if isinstance(owned, Renewing) else beat_call(owned)
 
 
 def beat_call(session: Beating) -> Call[wire.HeartbeatAnswer]:
@@ -26,7 +36,7 @@ def beat_call(session: Beating) -> Call[wire.HeartbeatAnswer]:
         path=f"/sessions/{segment(session.id)}/heartbeat",
         answer=wire.HeartbeatAnswer,
         body=wire_names({"fence": session.fence, "phase": session.phase}),
-        limit_s=max(min(session.heartbeat_s / 2, ANSWER_LIMIT_S), ANSWER_LIMIT_MIN_S),
+        limit_s=answer_limit_s(session.heartbeat_s),
         may_repeat=True,
     )
 
@@ -44,12 +54,12 @@ class Beats:
         self._pid = os.getpid()
         self._http = httpx.Client(transport=self._transport, verify=now.is_https, trust_env=not now.is_here)
 
-    def send(self, session: Beating) -> wire.HeartbeatAnswer:
+    def send(self, session: Beating) -> Any:
         """One beat; raises the typed error it was refused with, or `NodeUnreachable`."""
         if self._pid != os.getpid():
             # The sockets are its parent's, whose answers must not be read here.
             self._open()
-        endpoint, call = self._address.now, beat_call(session)
+        endpoint, call = self._address.now, sign_of_life(session)
         try:
             answer = self._http.post(
                 endpoint.url + call.path,

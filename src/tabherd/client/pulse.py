@@ -1,4 +1,4 @@
-"""Heartbeats: a thread per client says for each of its open sessions that their owner lives.
+"""Heartbeats: a thread per client says for each of its open sessions and held locks that their owner lives.
 
 It is a thread in both flavours, because an owner whose main thread or event loop is busy lives, too. Invariants:
 
@@ -15,11 +15,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
 from ..errors import Conflict, NotAllowed, NotFound, NotOwner, TabherdError
+from .call import Call
 
 # Opening a session is a sign of life, but only a beat tells the server that there will be more: sent soon, and spared
 # to sessions that are over before.
@@ -50,6 +51,19 @@ class Beating(Protocol):
         ...
 
 
+@runtime_checkable
+class Renewing(Protocol):
+    """A named lock as the pulse sees it, besides: it is renewed with a request of its own, and knows that it was."""
+
+    def renewal(self) -> Call[Any]:
+        """What renews it; to be sent at once."""
+        ...
+
+    def was_renewed(self) -> None:
+        """The renewal that was sent last got through."""
+        ...
+
+
 def first_wait_s(session: Beating) -> float:
     """How long after it was opened a session is first beaten for."""
     return max(min(FIRST_S, session.heartbeat_s / 2), INTERVAL_MIN_S)
@@ -58,6 +72,8 @@ def first_wait_s(session: Beating) -> float:
 def next_wait_s(session: Beating, error: TabherdError | None) -> float | None:
     """How long until the next beat after one that ended so; None: there is none. Tells a session that it is lost."""
     if error is None:
+        if isinstance(session, Renewing):
+            session.was_renewed()
         return max(session.heartbeat_s, INTERVAL_MIN_S)
     if isinstance(error, NotOwner):
         # A shared session of somebody else, who beats for it.

@@ -190,8 +190,7 @@ class Gate:
                 self._lock = TabLock(ticket=ticket, since=now, lease_ms=first.lease_ms, expires_at=now + first.lease_ms)
             granted.append(ticket)
         self.is_held = any((self._running, self._lock, self._handoff, self._quarantine))
-        for told in self._watchers:
-            told()
+        self.tell()
         return granted
 
     def _first(self, now: int) -> _Waiting | None:
@@ -417,6 +416,11 @@ class Gate:
         """Call this after every change, from inside of it: it only takes note. Once is enough."""
         if told not in self._watchers:
             self._watchers = (*self._watchers, told)
+
+    def tell(self) -> None:
+        """Have those who watch look again: at the gate, or at whether its tab is still there."""
+        for told in self._watchers:
+            told()
 
     def unwatch(self, told: Callable[[], None]) -> None:
         """Call it no more. Idempotent."""

@@ -1,7 +1,7 @@
 """How long many queues are, kept so that a sum over all of them costs as little as over one.
 
 Answers in O(log longest): how many items would be taken if each queue gave up to n. Queues are anonymous; whoever owns
-one says how its length changes.
+one says when it has grown or shrunk by an item.
 """
 
 from __future__ import annotations
@@ -10,54 +10,52 @@ from __future__ import annotations
 class Lengths:
     """The lengths of all queues that are not empty."""
 
-    __slots__ = ("_counts", "_size", "_sums")
+    __slots__ = ("_size", "_tree")
 
     def __init__(self) -> None:
-        # Two Fenwick trees over the lengths 1.._size: how many queues are that long, and their lengths added up.
+        # A Fenwick tree over 1.._size, a power of two. At n: how many queues have at least n items, which is how many
+        # give an n-th one.
         self._size = 64
-        self._counts = [0] * (self._size + 1)
-        self._sums = [0] * (self._size + 1)
+        self._tree = [0] * (self._size + 1)
 
-    def move(self, old: int, new: int) -> None:
-        """A queue's length has changed; 0: there is none."""
-        if new > self._size:
-            self._grow(new)
-        if old:
-            self._add(old, -1)
-        if new:
-            self._add(new, 1)
+    def grown(self, length: int) -> None:
+        """A queue has this many items, one more than before."""
+        while length > self._size:
+            self._double()
+        self._add(length, 1)
+
+    def shrunk(self, length: int) -> None:
+        """A queue has this many items, one fewer than before."""
+        self._add(length + 1, -1)
 
     def sum_up_to(self, most: int) -> int:
         """The items of all queues if each gave at most that many."""
-        shorter_count, shorter_sum = self._read(min(most, self._size))
-        count, _ = self._read(self._size)
-        return shorter_sum + (count - shorter_count) * most
+        at, total, tree = min(most, self._size), 0, self._tree
+        while at > 0:
+            total += tree[at]
+            at &= at - 1
+        return total
 
-    def _add(self, length: int, delta: int) -> None:
-        at = length
-        while at <= self._size:
-            self._counts[at] += delta
-            self._sums[at] += delta * length
+    def at(self, number: int) -> int:
+        """How many queues have an item of this number, from 1."""
+        if number > self._size:
+            return 0
+        # Of the sum up to it, what is not in the sum up to the one before: the paths meet soon.
+        tree, count, below = self._tree, self._tree[number], number - 1
+        end = number & below
+        while below != end:
+            count -= tree[below]
+            below &= below - 1
+        return count
+
+    def _add(self, at: int, delta: int) -> None:
+        tree, size = self._tree, self._size
+        while at <= size:
+            tree[at] += delta
             at += at & -at
 
-    def _read(self, length: int) -> tuple[int, int]:
-        """How many queues are at most that long, and their lengths added up."""
-        count = total = 0
-        while length:
-            count += self._counts[length]
-            total += self._sums[length]
-            length -= length & -length
-        return count, total
-
-    def _grow(self, needed: int) -> None:
-        known = [(length, self._at(length)) for length in range(1, self._size + 1)]
-        while self._size < needed:
-            self._size *= 2
-        self._counts = [0] * (self._size + 1)
-        self._sums = [0] * (self._size + 1)
-        for length, count in known:
-            if count:
-                self._add(length, count)
-
-    def _at(self, length: int) -> int:
-        return self._read(length)[0] - self._read(length - 1)[0]
+    def _double(self) -> None:
+        # Nothing is in the new half; only its last node covers the old one.
+        self._tree += [0] * self._size
+        self._tree[-1] = self._tree[self._size]
+        self._size *= 2

@@ -7,7 +7,7 @@ Invariants:
 - Answers are never dropped. Events wait in the bus while the reader is slow, and a reader that falls behind the bus's
   ring is told so by `reset`.
 - However the connection ends, what it held ends with it: queued commands and waits are withdrawn, running ones
-  cancelled, tab locks released. Nothing of another connection is touched.
+  cancelled, tab locks and named locks released. Nothing of another connection is touched.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from ..broker.events import Event, Subscription
 from ..broker.registry import LiveSession
 from ..broker.views import rfc3339
 from ..errors import ControllerQueueLimitExceeded, InvalidRequest, StateConflict, TabherdError, Unauthenticated
-from . import envelope
+from . import envelope, lock_messages
 from .auth import Badge, act_for, as_controller
 from .envelope import Command, Message, Rejected, ReplayWindow
+from .lock_messages import LockWork
 from .pulse import Pulse
 from .reply import bug_form, wire_form
 from .sockets import Socket
@@ -44,7 +45,7 @@ _AGENT_FIELDS: Final = ("agentId", "formerAgentId")
 _CONTROLLER_FIELDS: Final = ("lockOwnerControllerId", "controllerId")
 
 # What a connection does on behalf of one message; everything but hello and beats.
-Work = Command | wire.CancelCommand | wire.TakeTabLock | wire.RenewTabLock | wire.ReleaseTabLock
+Work = Command | wire.CancelCommand | wire.TakeTabLock | wire.RenewTabLock | wire.ReleaseTabLock | LockWork
 
 
 class Request:
@@ -203,6 +204,8 @@ class Conversation(Socket):
                     self._say("pong", wire.Pong(), message)
             case Command() | wire.CancelCommand() | wire.TakeTabLock() | wire.RenewTabLock() | wire.ReleaseTabLock():
                 self._begin(message, message.payload)
+            case wire.TakeLock() | wire.RenewTakenLock() | wire.ReleaseLock():
+                self._begin(message, message.payload)
             case _:
                 assert_never(message.payload)
 
@@ -302,6 +305,8 @@ class Conversation(Socket):
             case wire.ReleaseTabLock():
                 self._broker.tab_locks.unlock(self._caller, work.tab_session_id, work.ticket)
                 return wire.TabUnlocked(tab_id=work.tab_session_id, ticket=work.ticket)
+            case wire.TakeLock() | wire.RenewTakenLock() | wire.ReleaseLock():
+                return await lock_messages.perform(self._broker.named_locks, self._caller, self._id, work)
             case _:
                 assert_never(work)
 
@@ -349,6 +354,7 @@ class Conversation(Socket):
             await asyncio.wait(waiting)
         if self._has_greeted:
             self._broker.drop_controller(self._caller.controller_id)
+            self._broker.named_locks.drop_connection(self._id)
             self._channel.leave(self._caller.controller_id)
         for live in {id(live): live for live in self._joined.values()}.values():
             self._broker.sessions.disconnect(live, self._id)

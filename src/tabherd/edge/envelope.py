@@ -15,6 +15,7 @@ import msgspec
 from .. import wire
 from ..errors import InvalidRequest, RateLimited, StateConflict, TabherdError
 from .decode import BodyDecoder
+from .lock_messages import LockWork
 
 # How many nonces of one credential are remembered; at its rate an agent stays well below.
 NONCES_MAX: Final = 100_000
@@ -31,7 +32,14 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Payload: TypeAlias = (
-    wire.Hello | Command | wire.CancelCommand | wire.TakeTabLock | wire.RenewTabLock | wire.ReleaseTabLock | wire.Beat
+    wire.Hello
+    | Command
+    | wire.CancelCommand
+    | wire.TakeTabLock
+    | wire.RenewTabLock
+    | wire.ReleaseTabLock
+    | LockWork
+    | wire.Beat
 )
 
 

@@ -14,6 +14,7 @@ from . import handlers as h
 from . import mcp as m
 from .cdp import discovery as d
 from .cdp import wish as w
+from .lock_routes import LOCK_ROUTES
 from .route import BYTES, EVENT_STREAM, Route
 from .task_routes import TASK_ROUTES
 
@@ -390,6 +391,7 @@ ROUTES: tuple[Route, ...] = (
         errors=(e.TabNotFound, e.LeaseLost, e.NotOwner, e.LockNotFound),
     ),
     *TASK_ROUTES,
+    *LOCK_ROUTES,
     Route(
         method="POST",
         path="/commands/{commandId}/cancel",

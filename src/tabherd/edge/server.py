@@ -36,6 +36,8 @@ from ..config_layers import Layers
 from ..core.model import Node
 from ..egress.supervise import Egress, running
 from ..errors import InvalidRequest, StateConflict
+from ..locks.configured import default_url
+from ..locks.open import open_async_backend
 from ..metrics import Metrics
 from ..store.base import Put, Store
 from ..store.open import open_store
@@ -132,6 +134,12 @@ async def _run_on(
         webhook_secret=ensure_key(directory.path / WEBHOOK_KEY_FILE).hex().encode(),
         files_dir=directory.path / FILES_DIR,
         memory_bytes=memory_bytes(),
+        # Where programs that use tabherd.locks look, too.
+        locks=open_async_backend(
+            default_url(config.store, config.locks, directory.path),
+            max_connections=config.locks.max_connections,
+            keepalive_s=config.locks.keepalive_s,
+        ),
     )
     reload = Reload(broker.settings, layers, events)
     port = listener.getsockname()[1]

@@ -7,6 +7,7 @@ names it, never silently ignored. Only what the server honours is listed here.
 from .actions import *
 from .base import *
 from .control import *
+from .locks import *
 from .operations import *
 from .sessions import *
 from .settings import *

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from .actions import CommandView, TabLockView
 from .base import DEADLINE_MAX_MS, Agent, Answer, Identifier, Request
+from .locks import LockReleased, LockView, ReleaseLock, RenewTakenLock, TakeLock
 from .operations import ErrorView
 
 PROTOCOL_VERSION: Final = "1.0"
@@ -24,7 +25,17 @@ HEARTBEAT_MIN_MS: Final = 1_000
 HEARTBEAT_MAX_MS: Final = 60_000
 
 ClientMessage: TypeAlias = Literal[
-    "hello", "command", "command_cancel", "tab_lock", "tab_renew", "tab_unlock", "ping", "pong"
+    "hello",
+    "command",
+    "command_cancel",
+    "tab_lock",
+    "tab_renew",
+    "tab_unlock",
+    "lock",
+    "lock_renew",
+    "unlock",
+    "ping",
+    "pong",
 ]
 ServerMessage: TypeAlias = Literal["hello_ack", "result", "error", "event", "pong"]
 
@@ -202,12 +213,15 @@ CLIENT_PAYLOADS: Final[Mapping[str, type[Request]]] = {
     "tab_lock": TakeTabLock,
     "tab_renew": RenewTabLock,
     "tab_unlock": ReleaseTabLock,
+    "lock": TakeLock,
+    "lock_renew": RenewTakenLock,
+    "unlock": ReleaseLock,
     "ping": Beat,
     "pong": Beat,
 }
 SERVER_PAYLOADS: Final[Mapping[str, tuple[type[Answer], ...]]] = {
     "hello_ack": (HelloAck,),
-    "result": (CommandView, TabLockView, TabUnlocked),
+    "result": (CommandView, TabLockView, TabUnlocked, LockView, LockReleased),
     "error": (ErrorView,),
     "event": (ControlEvent,),
     "pong": (Pong,),
@@ -220,6 +234,9 @@ ANSWERS: Final[Mapping[str, str]] = {
     "tab_lock": "result",
     "tab_renew": "result",
     "tab_unlock": "result",
+    "lock": "result",
+    "lock_renew": "result",
+    "unlock": "result",
     "ping": "pong",
     "pong": "",
 }

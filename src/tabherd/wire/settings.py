@@ -23,6 +23,7 @@ class ConfigPatch(Request, frozen=True, kw_only=True):
     gate: dict[str, Any] | UnsetType | None = UNSET
     # Zero keeps a limit or lifetime as it is; the same in retention.
     scheduler: dict[str, Any] | UnsetType | None = UNSET
+    locks: dict[str, Any] | UnsetType | None = UNSET
     webhooks: dict[str, Any] | UnsetType | None = UNSET
     retention: dict[str, Any] | UnsetType | None = UNSET
 

@@ -17,6 +17,7 @@ from ..events import EventParser, ServerEvent
 from ..patience import wait_before_retry
 from ..submission import Moment, submission
 from .link import AsyncLink
+from .locks import AsyncLock
 from .seam import sleep
 from .session import AsyncSession
 from .tab import AsyncTab
@@ -250,10 +251,13 @@ class AsyncTabherd:
         """A task by its id, such as one that another process submitted; asks nothing yet."""
         return AsyncTask(self._link, task_id)
 
-    async def tasks(self, agent: str | None = None, state: str | None = None) -> list[wire.TaskView]:
+    async def tasks(
+        self, agent: str | None = None, state: str | None = None, *, newest_first: bool = False
+    ) -> list[wire.TaskView]:
         """The tasks that the credential may see: those that wait or run, and those that were over a while ago."""
         found: list[wire.TaskView] = []
-        query = wire_names({"agent_id": agent, "state": state, "limit": 1_000})
+        order = "desc" if newest_first else None
+        query = wire_names({"agent_id": agent, "state": state, "order": order, "limit": 1_000})
         for _ in range(PAGES_MAX):
             page = await self._link.ask(get("/tasks", wire.TaskPage, query))
             found += page.tasks
@@ -265,6 +269,45 @@ class AsyncTabherd:
     async def scheduler_stats(self) -> wire.SchedulerStats:
         """What waits and runs, what became of tasks since the server started, and the settings."""
         return await self._link.ask(get("/scheduler/stats", wire.SchedulerStats))
+
+    # --- Named locks --------------------------------------------------------------------------------------------
+
+    def lock(
+        self,
+        name: str,
+        timeout: float = 15.0,
+        *,
+        lease_ms: int | None = None,
+        owner: int | wire.Owner | None = None,
+        agent: str | None = None,
+    ) -> AsyncLock:
+        """The lock of that name, to be had by `async with`, or by its `acquire()`, and given back at the end.
+
+        It is waited for in line, `timeout` seconds at the most: then `LockTimedOut` is raised. While it is held it is
+        renewed by itself. `owner` is the pid of a process on the server's machine whose death frees it, too.
+        """
+        options = _lock_options(lease_ms, owner, agent)
+        return AsyncLock(self._link, name, timeout_s=timeout, is_skipping=False, options=options)
+
+    def try_lock(
+        self,
+        name: str,
+        *,
+        lease_ms: int | None = None,
+        owner: int | wire.Owner | None = None,
+        agent: str | None = None,
+    ) -> AsyncLock:
+        """The same without waiting: what `async with` yields is true if it was free, and false if it is busy."""
+        options = _lock_options(lease_ms, owner, agent)
+        return AsyncLock(self._link, name, timeout_s=0.0, is_skipping=True, options=options)
+
+    async def locks(self) -> list[wire.HeldLock]:
+        """Locks that are held through the server or waited for."""
+        return (await self._link.ask(get("/locks", wire.LockPage))).locks
+
+    async def advisory_locks(self) -> list[wire.AdvisoryLock]:
+        """Every lock that its backend knows of, also of programs that use `tabherd.locks`."""
+        return (await self._link.ask(get("/api/advisory-locks", wire.AdvisoryLocks))).advisory_locks
 
     # --- Events -------------------------------------------------------------------------------------------------
 
@@ -376,6 +419,11 @@ class AsyncTabherd:
 
     async def _post(self, path: str, answer: type[Answer]) -> Answer:
         return await self._link.ask(Call(method="POST", path=path, answer=answer))
+
+
+def _lock_options(lease_ms: int | None, owner: int | wire.Owner | None, agent: str | None) -> dict[str, Any]:
+    owned = wire.Owner(pid=owner) if isinstance(owner, int) else owner
+    return wire_names({"lease_ms": lease_ms, "owner": owned, "agent_id": agent})
 
 
 def _submission(

@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from ... import wire
 from ...errors import BrowserCrashed, NodeUnreachable, StateConflict, TabherdError
 from ..address import Address
-from ..beats import beat_call
+from ..beats import sign_of_life
 from ..call import CONNECT_LIMIT_S, Call, decoded, error_of, failure, get
 from ..patience import wait_before_retry
 from ..pulse import Beating
@@ -147,9 +146,9 @@ class AsyncLink:
         finally:
             await answer.aclose()
 
-    async def beat(self, session: Beating) -> wire.HeartbeatAnswer:
-        """Say once that the session's owner lives."""
-        call = beat_call(session)
+    async def beat(self, session: Beating) -> Any:
+        """Say once that the owner of the session, or the holder of the lock, lives."""
+        call = sign_of_life(session)
         answer = await self.send_once(call)
         if not answer.is_success:
             raise error_of(answer)

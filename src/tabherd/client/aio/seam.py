@@ -1,4 +1,4 @@
-"""Where the two flavours differ: how this one sleeps, beats, and reads and writes files.
+"""Where the two flavours differ: how this one sleeps, beats, tells who asks, and reads and writes files.
 
 Everything else of the synchronous flavour is made from this one.
 """
@@ -6,10 +6,13 @@ Everything else of the synchronous flavour is made from this one.
 from __future__ import annotations
 
 import asyncio
+import os
+import weakref
 from asyncio import sleep as sleep
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import httpx
 
@@ -21,6 +24,15 @@ if TYPE_CHECKING:
     from .link import AsyncLink
 
 PIECE_BYTES = 1 << 20
+# A name for each task that has asked for a lock; an id() would come again.
+_parties: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
+
+
+def party() -> str:
+    """Who asks for a lock: this task of this process. A task that has a lock and asks for it again waits for itself."""
+    task = asyncio.current_task()
+    assert task is not None, "a client for asyncio is used in a task"
+    return f"pid-{os.getpid()}-{_parties.setdefault(task, uuid4().hex[:12])}"
 
 
 def pulse_for(link: AsyncLink, transport: httpx.AsyncBaseTransport | None) -> tuple[Pulse | TaskPulse, Beats | None]:

@@ -1,11 +1,14 @@
-"""Where the two flavours differ: how this one sleeps, beats, and reads and writes files."""
+"""Where the two flavours differ: how this one sleeps, beats, tells who asks, and reads and writes files."""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from time import sleep as sleep
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import httpx
 
@@ -16,6 +19,21 @@ if TYPE_CHECKING:
     from .link import Link
 
 PIECE_BYTES = 1 << 20
+
+
+class _Party(threading.local):
+    """A name for each thread that has asked for a lock; the system's own would come again."""
+
+    def __init__(self) -> None:
+        self.name = uuid4().hex[:12]
+
+
+_party = _Party()
+
+
+def party() -> str:
+    """Who asks for a lock: this thread of this process. One that has a lock and asks for it again waits for itself."""
+    return f"pid-{os.getpid()}-{_party.name}"
 
 
 def pulse_for(link: Link, transport: httpx.BaseTransport | None) -> tuple[Pulse, Beats | None]:

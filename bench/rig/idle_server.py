@@ -1,0 +1,109 @@
+"""A server whose pages do nothing, in a process of its own: the real front door, broker and SQLite, without Chromium.
+
+What it is asked to do on a page is done at once, so what is left is what a task costs the server itself. It ends with
+the `with` of whoever started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import uvloop
+
+from tabherd import wire
+from tabherd.actions.progress import Progress
+from tabherd.browsers.port import TabPort
+from tabherd.edge.http import create_app
+from tabherd.edge.server import BACKLOG, STORE_FILE, Front
+from tabherd.store.sqlite import SqliteStore
+
+from .caller import Caller
+from .instant import as_in_the_server, instant_broker
+
+STOP_LIMIT_S: Final = 20.0
+# More than any benchmark has waiting, so that nothing is refused.
+QUEUE_MAX: Final = 1_000_000
+
+
+class IdleServer(msgspec.Struct, frozen=True):
+    """Such a server, as it runs."""
+
+    url: str
+    # The administrator's.
+    token: str
+    pid: int
+    # The file that it keeps its rows in.
+    store: Path
+
+    def caller(self) -> Caller:
+        """A new connection, as the administrator."""
+        return Caller(self.url, self.token)
+
+
+@contextmanager
+def idle_server() -> Iterator[IdleServer]:
+    """One that is ready, with an empty store."""
+    with tempfile.TemporaryDirectory(prefix="tabherd-bench-") as directory:
+        command = [sys.executable, "-m", __name__, directory]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                line = process.stdout.readline()
+                if not line:
+                    raise RuntimeError("the server did not start")
+                url, token = msgspec.json.decode(line)
+                yield IdleServer(url, token, process.pid, Path(directory) / STORE_FILE)
+            finally:
+                process.stdin.close()
+                try:
+                    process.wait(STOP_LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+async def _perform(page: TabPort, action: wire.AnyAction, progress: Progress) -> Any:
+    return None
+
+
+async def _serve(directory: Path) -> None:
+    store = SqliteStore(directory / STORE_FILE)
+    # Whoever deals out work in bursts has a thousand tasks of one agent waiting soon.
+    scheduler = {"queue_max": QUEUE_MAX, "queue_max_per_agent": QUEUE_MAX, "deadline_ms": 3_600_000}
+    try:
+        async with instant_broker(store, _perform, scheduler=scheduler) as broker:
+            token, _ = await broker.credentials.create("bench", ["admin"])
+            with socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) as listener:
+                port = listener.getsockname()[1]
+                app = create_app(
+                    config=broker.settings.current,
+                    broker=broker,
+                    events=broker.events,
+                    metrics=broker.metrics,
+                    node_id="nod_bench",
+                    version="bench",
+                    port=port,
+                )
+                front = Front(app, app.doors)
+                serving = asyncio.create_task(front.serve(sockets=[listener]))
+                print(msgspec.json.encode((f"http://127.0.0.1:{port}", token)).decode(), flush=True)
+                await asyncio.to_thread(sys.stdin.read)
+                front.should_exit = True
+                await serving
+                await app.close()
+    finally:
+        await store.close()
+
+
+if __name__ == "__main__":
+    with as_in_the_server():
+        uvloop.run(_serve(Path(sys.argv[1])))

@@ -1,0 +1,52 @@
+"""What the routes about named locks do: take the request apart, call the verb, hand back its answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from .. import wire
+from ..broker.caller import Caller
+from .auth import act_for
+from .route import Call, Service
+
+
+class ReleaseLockQuery(wire.Request, frozen=True, kw_only=True):
+    # What the lock was answered with.
+    ticket: Annotated[str, Meta(max_length=100)] = ""
+
+
+async def acquire_lock(service: Service, call: Call) -> wire.LockView:
+    request: wire.AcquireLock = call.body
+    # The address of a connection is no name to be met again by: many callers may share one.
+    return await service.broker.named_locks.acquire(
+        _caller(call), call.id, request, controller=request.controller_id or ""
+    )
+
+
+async def undo_acquire_lock(service: Service, call: Call, answer: wire.LockView) -> None:
+    if answer.ticket is not None:
+        await service.broker.named_locks.release(_caller(call), answer.name, answer.ticket, "caller_left")
+
+
+async def renew_lock(service: Service, call: Call) -> wire.LockView:
+    request: wire.RenewLock = call.body
+    return await service.broker.named_locks.renew(call.caller, call.id, request.ticket, request.lease_ms)
+
+
+async def release_lock(service: Service, call: Call) -> None:
+    await service.broker.named_locks.release(call.caller, call.id, call.query.ticket)
+
+
+async def list_locks(service: Service, call: Call) -> wire.LockPage:
+    return service.broker.named_locks.list(call.caller)
+
+
+async def list_advisory_locks(service: Service, call: Call) -> wire.AdvisoryLocks:
+    return await service.broker.named_locks.advisory(call.caller)
+
+
+def _caller(call: Call) -> Caller:
+    agent_id: str | None = call.body.agent_id
+    return call.caller if agent_id is None else act_for(call.caller, agent_id, "agentId")

@@ -1,0 +1,203 @@
+"""Named locks of a real server: shared with Python programs, bound to processes, and kept through kill -9."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from tests.cli.running import environment
+
+from .conftest import Server, events_of
+
+pytestmark = [pytest.mark.server, pytest.mark.browser]
+
+NAME = "account:x"
+PATH = "/locks/account:x"
+# Holds the lock from when it says so until it reads a line; then says what it had.
+PROGRAM = """
+import sys
+from tabherd.locks import advisory_lock
+
+with advisory_lock("account", "x", timeout=60.0):
+    print("has it", flush=True)
+    sys.stdin.readline()
+print("gave it back", flush=True)
+"""
+
+
+@contextmanager
+def program(server: Server) -> Iterator[subprocess.Popen[str]]:
+    """A program of its own that uses the library; it is gone afterwards."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        env=environment(server.state),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def said(running: subprocess.Popen[str]) -> str:
+    assert running.stdout is not None
+    return running.stdout.readline().strip()
+
+
+def let_go(running: subprocess.Popen[str]) -> None:
+    assert running.stdin is not None
+    running.stdin.write("\n")
+    running.stdin.flush()
+
+
+def take(client: httpx.Client, **body: Any) -> dict[str, Any]:
+    answer = client.post(PATH, json=body)
+    assert answer.status_code == 200, answer.text
+    lock: dict[str, Any] = answer.json()
+    return lock
+
+
+def drop(client: httpx.Client, lock: dict[str, Any]) -> None:
+    assert client.delete(PATH, params={"ticket": lock["ticket"]}).status_code == 204
+
+
+def renew(client: httpx.Client, lock: dict[str, Any]) -> httpx.Response:
+    return client.post(f"{PATH}/renew", json={"ticket": lock["ticket"]})
+
+
+def until_waiting(client: httpx.Client) -> None:
+    while not any(lock["waiters"] for lock in client.get("/locks").json()["locks"]):
+        pass
+
+
+@pytest.fixture
+def admin(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+# --- One domain with programs -----------------------------------------------------------------------------------
+
+
+def test_a_program_that_has_the_lock_excludes_callers(server: Server, admin: httpx.Client) -> None:
+    with program(server) as running:
+        assert said(running) == "has it"
+        busy = admin.post(PATH)
+        assert (busy.status_code, busy.json()["code"]) == (504, "lock_timed_out")
+        (seen,) = [lock for lock in admin.get("/api/advisory-locks").json()["advisory_locks"] if lock["held"]]
+        assert (seen["label"], seen["pid"]) == (NAME, running.pid)
+        with ThreadPoolExecutor(1) as callers:
+            waiting = callers.submit(take, admin, waitMs=60_000)
+            with server.client() as other:
+                until_waiting(other)
+            let_go(running)
+            drop(admin, waiting.result(60))
+
+
+def test_a_caller_that_has_the_lock_excludes_programs(server: Server, admin: httpx.Client) -> None:
+    lock = take(admin)
+    with program(server) as running, ThreadPoolExecutor(1) as readers:
+        first = readers.submit(said, running)
+        while not admin.get("/api/advisory-locks").json()["advisory_locks"][0]["waiters"]:
+            assert not first.done()
+        drop(admin, lock)
+        assert first.result(60) == "has it"
+        let_go(running)
+
+
+def test_a_program_that_is_killed_gives_way_to_callers_that_wait(server: Server, admin: httpx.Client) -> None:
+    with program(server) as running:
+        assert said(running) == "has it"
+        with ThreadPoolExecutor(1) as callers:
+            waiting = callers.submit(take, admin, waitMs=60_000)
+            with server.client() as other:
+                until_waiting(other)
+            running.kill()
+            drop(admin, waiting.result(60))
+
+
+# --- Processes --------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_is_free_when_its_owner_is_killed(server: Server, admin: httpx.Client) -> None:
+    with server.caller("ada") as owner, events_of(server, "lock.*") as events:
+        held = owner.ask("POST", PATH, {"owner": {"pid": owner.pid}, "leaseMs": 3_600_000})
+        assert held.status == 200
+        owner.kill()
+        lock = take(admin, waitMs=60_000)
+        assert lock["fence"] > held.body["fence"]
+        told = [next(events) for _ in range(3)]
+    assert [(event["type"], event.get("reason")) for event in told] == [
+        ("lock.acquired", None),
+        ("lock.released", "owner_dead"),
+        ("lock.acquired", None),
+    ]
+    drop(admin, lock)
+
+
+def test_a_caller_that_is_killed_while_it_waits_is_never_granted(server: Server, admin: httpx.Client) -> None:
+    lock = take(admin)
+    with server.caller("ada") as gone:
+        gone.send("POST", PATH, {"waitMs": 60_000})
+        until_waiting(admin)
+        gone.kill()
+        while any(each["waiters"] for each in admin.get("/locks").json()["locks"]):
+            pass
+    drop(admin, lock)
+    drop(admin, take(admin))
+
+
+# --- Lives of the server ----------------------------------------------------------------------------------------
+
+
+def test_a_holder_keeps_its_lock_through_kill_9_and_nobody_else_has_it_meanwhile(own_server: Server) -> None:
+    with own_server.agent("ada") as ada:
+        token = ada.headers["Authorization"].removeprefix("Bearer ")
+        lock = take(ada, leaseMs=60_000)
+        own_server.kill()
+    own_server.start()
+    with own_server.client(token) as ada, own_server.agent("bob") as bob, program(own_server) as running:
+        assert bob.post(PATH).status_code == 504
+        assert renew(ada, lock).json()["fence"] == lock["fence"]
+        with ThreadPoolExecutor(1) as readers:
+            first = readers.submit(said, running)
+            while not bob.get("/api/advisory-locks").json()["advisory_locks"][0]["waiters"]:
+                assert not first.done()
+            drop(ada, lock)
+            assert first.result(60) == "has it"
+
+
+def test_a_lock_that_a_program_had_while_the_server_was_down_is_lost(own_server: Server) -> None:
+    with own_server.client() as admin:
+        lock = take(admin, leaseMs=60_000)
+    own_server.kill()
+    with program(own_server) as running:
+        assert said(running) == "has it"
+        let_go(running)
+        assert said(running) == "gave it back"
+    own_server.start()
+    with own_server.client() as admin:
+        lost = renew(admin, lock)
+        assert (lost.status_code, lost.json()["code"]) == (409, "lock_lost")
+        assert take(admin)["fence"] > lock["fence"]
+
+
+def test_a_lock_whose_lease_ended_while_the_server_was_down_is_free(own_server: Server) -> None:
+    with own_server.client() as admin:
+        lock = take(admin, leaseMs=300)
+    own_server.kill()
+    # It takes longer than that to start.
+    time.sleep(0.3)
+    own_server.start()
+    with own_server.client() as admin:
+        assert renew(admin, lock).json()["code"] == "lock_lost"
+        assert admin.get("/locks").json()["locks"] == []

@@ -1,0 +1,355 @@
+"""What must hold of tasks in a simulated history.
+
+Invariants (checked at every step of the world unless said otherwise):
+- a task that was acknowledged is on disk from then on, until its result has been kept as long as it should;
+- it ends once: on disk its end never changes, nobody is told of another, and one event tells it, after that;
+- what is told of it follows the table of states, in every life of the broker;
+- it reaches its page once at the most, and if it may be repeated, as often as the settings allow; through any kill;
+- one that reached its page is never said not to have run, and one that is done has reached it;
+- it acts for its agent on a lease that the agent has, never under somebody else's tab lock or command; its steps
+  follow each other in one page;
+- it ends at its deadline;
+- a key stands for one task;
+- counts of the scheduler, of its queue and of sessions equal a recount;
+- what is on disk as waiting is known to the scheduler, and what was leased for a task is given back with it;
+- nothing of it is left in the end: no mark, no row, no count (at the end).
+The order in which tasks start is judged by `task_turns`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tabherd.broker.scheduler import LATE_QUEUED
+from tabherd.core.lease import HELD_STATES
+from tabherd.core.lifecycle import TASK, TaskState, is_terminal
+from tabherd.core.model import ArchivedTask, Session, Task, TaskKey
+
+from .fakes import SimTab
+from .task_clients import Asked, parse
+from .task_turns import TaskTurns
+
+if TYPE_CHECKING:
+    from .world import World
+
+# How late the end of a task may be.
+LATE_MS = 50
+# How long a task may be on disk before the scheduler has it, or after it has ended there.
+UNKNOWN_MS = 50
+# How long a session may outlive the task that it was leased for, also if the broker did not survive it.
+GIVEN_BACK_MS = 2_000
+_TOLD = {state: frozenset(moves.values()) for state, moves in TASK.items()}
+
+
+class TaskRules:
+    """The judge of tasks."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._asked: dict[str, Asked] = {}
+        # Tasks that were acknowledged or rejected, by label; a key has one of the former.
+        self._ids: dict[str, str] = {}
+        # Everything that was ever on disk, as it was there last, and how it ended there.
+        self._rows: dict[str, Task] = {}
+        self._ends: dict[str, Task] = {}
+        # Which task a label became; rejected ones do not count.
+        self._task_of: dict[str, str] = {}
+        # How often each reached its page, and what a page was last reached by.
+        self._runs: Counter[str] = Counter()
+        self._last_in: dict[str, tuple[str, int]] = {}
+        self._checked_writes = 0
+        # What was told of each in this life, and how often its end was told, ever.
+        self._told: dict[str, TaskState] = {}
+        self._ends_told: Counter[str] = Counter()
+        self._heard = 0
+        self._ends_here: Counter[TaskState] = Counter()
+        # Since when something has been as it may be for a moment only.
+        self._unknown_since: dict[str, int] = {}
+        self._idle_since: dict[str, int] = {}
+        # Sessions that were leased for tasks, and their fences: one that was given away is somebody's own.
+        self._leased: dict[str, int] = {}
+        # What was there when it was last counted.
+        self._counted: tuple[int, ...] = ()
+        # When the broker had taken up what was left; 0: not yet.
+        self._settled_at = 0
+        self._turns: TaskTurns
+
+    def begin_life(self) -> None:
+        """Another broker: it has told nothing yet."""
+        self._told.clear()
+        self._ends_here.clear()
+        self._unknown_since.clear()
+        self._idle_since.clear()
+        self._settled_at = 0
+        self._turns = TaskTurns(self._world)
+
+    # --- What callers hear ----------------------------------------------------------------------------------
+
+    def ask(self, asked: Asked) -> None:
+        """Somebody is about to submit this."""
+        self._asked[asked.label] = asked
+
+    def id_of(self, asked: Asked) -> str | None:
+        return self._ids.get(asked.label)
+
+    def acknowledged(self, asked: Asked, task_id: str) -> None:
+        self._world.tell(f"{asked.label} of {asked.agent} is {task_id}")
+        self._look()
+        if task_id not in self._rows:
+            self._world.violate(f"{task_id} was acknowledged but is not on disk")
+        if self._task_of.get(asked.label) != task_id:
+            self._world.violate(f"{asked.label} is {task_id} after it was {self._task_of.get(asked.label)}")
+        self._ids[asked.label] = task_id
+
+    def rejected(self, asked: Asked, task_id: str) -> None:
+        self._world.tell(f"{asked.label} of {asked.agent} is rejected ({task_id})")
+
+    def told(self, task_id: str, state: str, how: str) -> None:
+        """Somebody was told what a task is."""
+        self._look()
+        self._world.tell(f"{task_id} is {state} ({how})")
+        end = self._ends.get(task_id)
+        if is_terminal(TASK, TaskState(state)) and (end is None or end.state != state):
+            self._world.violate(f"{task_id} is said to be {state}, but on disk it is {end.state if end else 'queued'}")
+        if not self._world.life.is_dead:
+            self._turns.check_positions()
+
+    def hear(self, state: str, task_id: str) -> None:
+        """An event of a task is told."""
+        self._look()
+        self._heard += 1
+        told, last = TaskState(state), self._told.get(task_id)
+        if last is None:
+            # Of one that waited already in an earlier life, waiting is not told again.
+            is_legal = told in (TaskState.QUEUED, TaskState.REJECTED) or told in _TOLD[TaskState.QUEUED]
+        else:
+            is_legal = told in _TOLD[last]
+        if not is_legal:
+            self._world.violate(f"{task_id} is told to be {told} after {last}")
+        self._told[task_id] = told
+        self._world.tell(f"{task_id}: {told}")
+        if is_terminal(TASK, told):
+            self._ends_told[task_id] += 1
+            self._ends_here[told] += 1
+            if self._ends_told[task_id] > 1:
+                self._world.violate(f"the end of {task_id} is told a second time")
+            if told is not TaskState.REJECTED and (task_id not in self._ends or self._ends[task_id].state is not told):
+                self._world.violate(f"{task_id} is told to be {told} before it is on disk")
+
+    # --- What pages see -------------------------------------------------------------------------------------
+
+    def check_run(self, tab: SimTab, expression: str) -> Callable[[], None]:
+        """What must be true of a task that is sent to a page; what is returned is called when it got there."""
+        label, step = parse(expression)
+        asked = self._asked[label]
+        late_ms = self._world.loop.clock_ms() - self._rows[self._task_of[label]].deadline_at
+        if not step and late_ms > 0:
+            self._world.violate(f"{label} is sent to {tab.target_id} {late_ms} ms after its deadline")
+        if not step:
+            lease = self._world.rules.check_holder(tab, asked.agent, label, f"task/{label}")
+            if not asked.tab_id and not asked.session_id:
+                self._leased[lease.id] = lease.fence
+        elif self._last_in.get(tab.target_id) != (label, step - 1):
+            self._world.violate(f"step {step} of {label} does not follow the one before")
+
+        def acted() -> None:
+            self._last_in[tab.target_id] = label, step
+            if step:
+                return
+            self._runs[label] += 1
+            most = self._world.config.scheduler.attempts_max if asked.is_idempotent else 1
+            if self._runs[label] > most:
+                self._world.violate(f"{label} reaches a page {self._runs[label]} times")
+
+        return acted
+
+    # --- What is on disk ------------------------------------------------------------------------------------
+
+    def row(self, task_id: str) -> Task:
+        """As it was on disk last."""
+        self._look()
+        return self._rows[task_id]
+
+    def _look(self) -> None:
+        """See what has changed on disk."""
+        disk = self._world.disk
+        if disk.writes == self._checked_writes or self._world.is_violated:
+            return
+        self._checked_writes = disk.writes
+        hot, archived = disk.rows(Task), disk.rows(ArchivedTask)
+        for row in (*hot.values(), *archived.values()):
+            known = self._rows.get(row.id)
+            if known is None:
+                self._first_seen(row)
+            if known is not row:
+                self._rows[row.id] = row
+                self._check_row(row)
+        now, config = self._world.loop.clock_ms(), self._world.config
+        for task_id, end in self._ends.items():
+            age_s = (now - end.completed_at) / 1000
+            if task_id in archived:
+                is_early = age_s < config.scheduler.result_ttl_s and end.state is not TaskState.REJECTED
+                if task_id in hot or is_early:
+                    self._world.violate(f"{task_id} is in the archive {age_s} s after its end")
+            elif task_id not in hot and age_s < config.retention.tasks_s:
+                self._world.violate(f"the end of {task_id} is forgotten after {age_s} s")
+        for task_id in self._rows.keys() - self._ends.keys() - hot.keys():
+            self._world.violate(f"{task_id} is lost")
+
+    def _first_seen(self, row: Task) -> None:
+        label = _label_of(row)
+        if row.state is TaskState.REJECTED:
+            return
+        if label in self._task_of:
+            self._world.violate(f"{label} became {row.id} after it was {self._task_of[label]}")
+        self._task_of[label] = row.id
+
+    def _check_row(self, row: Task) -> None:
+        end = self._ends.get(row.id)
+        if end is not None:
+            if (row.state, row.result, row.code, row.completed_at) != (
+                end.state,
+                end.result,
+                end.code,
+                end.completed_at,
+            ):
+                self._world.violate(f"{row.id} ended as {end.state}, and then as {row.state}")
+        elif is_terminal(TASK, row.state):
+            self._ends[row.id] = row
+            self._check_end_of(row)
+        elif row.state is not TaskState.QUEUED:
+            self._world.violate(f"{row.id} is {row.state} on disk, where it is either queued or over")
+
+    def _check_end_of(self, row: Task) -> None:
+        """What is said of a task that is over is what its page has seen."""
+        label = _label_of(row)
+        runs = self._runs[label] if row.state is not TaskState.REJECTED else 0
+        self._world.tell(f"{label} ({row.id}) is {row.state} {row.code}: {row.error} ({runs} of {row.attempts} runs)")
+        if row.attempts < runs or (runs and row.error == LATE_QUEUED):
+            self._world.violate(
+                f"{label} reached a page {runs} times, but is said to have run {row.attempts}: {row.error}"
+            )
+        if row.state is TaskState.DONE and (not runs or label not in row.result):
+            self._world.violate(f"{label} is done with {row.result!r}, but was run {runs} times")
+
+    # --- At every step --------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """What must hold whenever anything looks at the world."""
+        self._look()
+        if self._world.life.is_dead or not self._world.life.is_settled:
+            return
+        queue = self._world.broker.tasking.scheduler.queue
+        there = (self._world.epoch, self._world.disk.writes, self._heard, queue.waiting, queue.in_flight)
+        if there != self._counted:
+            self._counted = there
+            self._check_counts()
+        elif not self._unknown_since and not self._idle_since:
+            return
+        self._check_known()
+        self._check_leases()
+
+    def check_idle(self) -> None:
+        """What must hold when nothing is left to do but to wait."""
+        if self._world.life.is_settled:
+            self._settled_at = self._settled_at or self._world.loop.clock_ms()
+            self._turns.check_idle()
+            self._check_deadlines()
+
+    def _check_deadlines(self) -> None:
+        now, queue = self._world.loop.clock_ms(), self._world.broker.tasking.scheduler.queue
+        for task_id in (*queue._waiting, *queue._in_flight):
+            late_ms = now - max(self._rows[task_id].deadline_at, self._settled_at)
+            if late_ms > LATE_MS:
+                self._world.violate(f"{task_id} is not over {late_ms} ms after its deadline")
+
+    def _check_counts(self) -> None:
+        broker = self._world.broker
+        queue, stats = broker.tasking.scheduler.queue, broker.tasking.verbs.stats()
+        waiting = Counter(task.agent_id for task in queue._waiting.values())
+        flying = Counter(task.agent_id for task in queue._in_flight.values())
+        for agent, counts in (("", stats.metrics), *stats.metrics.agents.items()):
+            there = waiting[agent] + flying[agent] if agent else waiting.total() + flying.total()
+            over = counts.tasks_completed + counts.tasks_failed + counts.tasks_cancelled + counts.tasks_rejected
+            if counts.tasks_submitted != over + there:
+                self._world.violate(f"{agent or 'all'}: {counts.tasks_submitted} came, {over} ended, {there} are there")
+        counted = {agent: (each.queued, each.inflight) for agent, each in stats.queue.agents.items()}
+        if counted != {agent: (waiting[agent], flying[agent]) for agent in waiting | flying}:
+            self._world.violate(f"the queue says {counted}, a recount says {dict(waiting)} and {dict(flying)}")
+        if (stats.queue.total_queued, stats.queue.total_inflight) != (waiting.total(), flying.total()):
+            self._world.violate(f"the queue says {stats.queue}, a recount {dict(waiting)} and {dict(flying)}")
+        of_session: Counter[str] = Counter()
+        for task_id in (*queue._waiting, *queue._in_flight):
+            row = self._rows[task_id]
+            tab = broker.registry.tab(row.tab_id) if row.tab_id else None
+            of_session[tab.session.row.id if tab is not None else row.session_id] += 1
+        for live in broker.registry:
+            if live.tasks != of_session[live.row.id]:
+                self._world.violate(f"{live.row.id} counts {live.tasks} tasks, there are {of_session[live.row.id]}")
+
+    def _check_known(self) -> None:
+        """The scheduler has everything that waits on disk."""
+        now, scheduler = self._world.loop.clock_ms(), self._world.broker.tasking.scheduler
+        unknown = {
+            row.id
+            for row in self._world.disk.rows(Task).values()
+            if row.state is TaskState.QUEUED and scheduler.find(row.id) is None
+        }
+        self._unknown_since = {task_id: self._unknown_since.get(task_id, now) for task_id in unknown}
+        for task_id, since in self._unknown_since.items():
+            if now - since > UNKNOWN_MS:
+                self._world.violate(f"{task_id} is on disk, but the scheduler does not know it")
+
+    def _check_leases(self) -> None:
+        """A session that was leased for a task does not outlive it."""
+        now, queue = self._world.loop.clock_ms(), self._world.broker.tasking.scheduler.queue
+        places = Counter(task.agent_id for task in queue._in_flight.values() if not task.is_serial)
+        idle: set[str] = set()
+        sessions, processes = self._world.disk.rows(Session), self._world.processes
+        for session_id, fence in self._leased.items():
+            row = sessions[session_id]
+            # One whose browser hangs is given back when that has been noticed.
+            is_stuck = row.browser_id in processes and processes[row.browser_id].is_hung
+            if row.state in HELD_STATES and row.fence == fence and not is_stuck:
+                places[row.agent_id] -= 1
+                if places[row.agent_id] < 0:
+                    idle.add(row.agent_id)
+        self._idle_since = {agent: self._idle_since.get(agent, now) for agent in idle}
+        for agent, since in self._idle_since.items():
+            if now - since > GIVEN_BACK_MS:
+                self._world.violate(f"{agent} has more sessions for tasks than tasks for {now - since} ms")
+
+    # --- At the end -----------------------------------------------------------------------------------------
+
+    def check_end(self) -> None:
+        """Long after the last client left."""
+        world, broker = self._world, self._world.broker
+        if open_ids := self._rows.keys() - self._ends.keys():
+            world.violate(f"tasks never end: {sorted(open_ids)}")
+        counter = broker.tasking.scheduler.counter.all.by_end
+        ended = {state: count for state, count in counter.items() if count}
+        if ended != {state: count for state, count in self._ends_here.items() if count}:
+            world.violate(f"the ends of {ended} tasks were counted, but those of {self._ends_here} were told")
+        for state, count in counter.items():
+            if (broker.metrics.registry.get_sample_value("tabherd_tasks_total", {"outcome": state}) or 0) != count:
+                world.violate(f"the metric of {state} tasks does not say {count}")
+        left = {
+            "marks": world.task_marks,
+            "rows": world.disk.rows(Task),
+            "lanes": broker.tasking.scheduler.queue._lanes,
+        }
+        for what, things in left.items():
+            if things:
+                world.violate(f"{what} of tasks are left: {things}")
+        strays = {key.task_id for key in world.disk.rows(TaskKey).values()} - world.disk.rows(ArchivedTask).keys()
+        if strays:
+            world.violate(f"keys stand for tasks that are gone: {strays}")
+
+
+def _label_of(row: Task) -> str:
+    asked = msgspec.json.decode(row.request)
+    return parse(asked["steps"][0]["expression"] if asked.get("steps") else asked["params"]["expression"])[0]
