@@ -168,3 +168,24 @@ def test_an_end_that_cannot_be_written_keeps_no_other_task_from_its_own() -> Non
 
     with pytest.raises(AssertionError, match="cannot be written"):
         run_in_house(scene)
+
+
+@in_house()
+async def test_a_flood_of_refusals_is_forgotten_and_pushes_no_result_out_of_the_archive(house: House) -> None:
+    settings = with_retention(with_scheduler(house, queue_max=1, workers=1), rejected_max=2, tasks_max=5)
+    house.broker.tasking.reconfigure(settings)
+    session = await house.open()
+    done = await submit(house, tab_id=session.tabs[0].tab_id)
+    await ended(house, done)
+    held = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: "held" in labels(house))
+    await submit(house, "waits", tab_id=session.tabs[0].tab_id, deadline=house.now + 3_600_000)
+    for _ in range(10):
+        with pytest.raises(errors.QueueFull):
+            await submit(house, tab_id=session.tabs[0].tab_id)
+    await asyncio.sleep(5)
+    assert [row.state for row in rows(house).values()].count(TaskState.REJECTED) == 2
+    assert not house.disk.rows(ArchivedTask)
+    house.finish("held")
+    await asyncio.sleep(400)
+    assert {done, held} <= {row.id for row in house.disk.rows(ArchivedTask)}

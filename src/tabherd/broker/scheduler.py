@@ -300,12 +300,12 @@ class Scheduler:
             if live.is_cancelled or live.is_late or self._is_stopping():
                 raise asyncio.CancelledError
             result = await self._runs.run(
-                live.row, lambda command_id: self._sent(live, command_id), lambda: self._leased(live)
+                live.row, lambda command_id: self._sent(live, command_id), lambda: self._placed(live)
             )
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - none is lost: each is how the task ends
             failed = error
         live.work = None
-        self._leased(live)
+        self._placed(live)
         if not live.is_over:
             self._settle(live, result, failed)
         self._wake()
@@ -336,7 +336,7 @@ class Scheduler:
                 error = OutcomeUnknown("The server had a fault while the task ran.")
                 self._finish(live, TaskEvent.FAIL, error=error)
 
-    def _leased(self, live: LiveTask) -> None:
+    def _placed(self, live: LiveTask) -> None:
         """It has its place, or wants none any more: the next task of its pool may wait for one."""
         if live.is_leasing:
             live.is_leasing = False
@@ -471,6 +471,8 @@ class Scheduler:
             code="" if error is None else error.code,
         )
         self._log.save(live)
+        # A worker is free, or one that was kept for it.
+        self._wake()
 
     def _saved(self, live: LiveTask) -> None:
         """Its end is on disk."""

@@ -92,8 +92,10 @@ class Sessions:
         """Lease a session with one blank tab. Whoever leaves before the answer leaves nothing behind."""
         return self._view((await self.lease(caller, request)).row)
 
-    async def lease(self, caller: Caller, request: wire.OpenSession) -> LiveSession:
-        """The same, for a socket that is about to use it."""
+    async def lease(
+        self, caller: Caller, request: wire.OpenSession, on_place: Callable[[], None] = lambda: None
+    ) -> LiveSession:
+        """The same, for who is about to use it. `on_place` hears when it need not wait for others any more."""
         caller.require("browse")
         agent_id = self._agent_for(caller, request.agent_id)
         pool = self._pool(request.pool)
@@ -103,7 +105,7 @@ class Sessions:
         while True:
             self._refuse_when_draining()
             try:
-                live = await self._open_once(pool, agent_id, request, began + wait_ms - self._clock())
+                live = await self._open_once(pool, agent_id, request, began + wait_ms - self._clock(), on_place)
                 break
             except BrowserCrashed:
                 # Its browser died under the opening: who still has time is served by another one.
@@ -300,9 +302,12 @@ class Sessions:
 
     # --- Parts ----------------------------------------------------------------------------------------------
 
-    async def _open_once(self, pool: Pool, agent_id: str, request: wire.OpenSession, wait_ms: int) -> LiveSession:
+    async def _open_once(
+        self, pool: Pool, agent_id: str, request: wire.OpenSession, wait_ms: int, on_place: Callable[[], None]
+    ) -> LiveSession:
         """One place, one browser. Waiting can be given up; what comes after it ends by itself."""
         claim = await self._admissions[pool.name].claim(self._ids.mint("ses"), agent_id, request.key, max(0, wait_ms))
+        on_place()
         making = asyncio.ensure_future(self._opening.make(pool, claim, request, self._pooling.choose))
         try:
             return await asyncio.shield(making)

@@ -95,8 +95,10 @@ class TaskArchive:
     async def sweep(self) -> bool:
         """Move and delete some of what is due; whether there may be more."""
         moved = await self._move(self._ended, self._due(self._ended))
-        excess = max(self._due(self._rejected), len(self._rejected) - self._config.retention.rejected_max)
-        moved += await self._move(self._rejected, excess)
+        # Not into the archive: whoever floods the queue would push everybody's results out of it.
+        excess = len(self._rejected) - self._config.retention.rejected_max
+        moved += await self._drop(self._rejected, excess)
+        moved += await self._move(self._rejected, self._due(self._rejected))
         return bool(moved + await self._delete())
 
     def _idle_s(self) -> float:
@@ -127,6 +129,20 @@ class TaskArchive:
             outcome = await self._store.apply(*ops, Add(ARCHIVED, len(rows)))
             assert isinstance(outcome, Applied), f"nobody else writes tasks that are over ({outcome})"
         self._archived += len(rows)
+        for _ in ids:
+            ended.popleft()
+        return len(ids)
+
+    async def _drop(self, ended: deque[tuple[int, str]], count: int) -> int:
+        """Forget the oldest of them, for good."""
+        ids = [ended[place][1] for place in range(max(0, min(count, BATCH_MAX)))]
+        rows = [row for row in await asyncio.gather(*(self._store.get(Task, id) for id in ids)) if row is not None]
+        if rows:
+            gone = (Delete(Task, row.id, row.version) for row in rows)
+            outcome = await self._store.apply(*gone, *await self._forgetting([row.id for row in rows]))
+            if isinstance(outcome, Conflict):
+                # A delivery has changed at this moment: at the next sweep.
+                return 0
         for _ in ids:
             ended.popleft()
         return len(ids)

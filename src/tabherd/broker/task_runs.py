@@ -62,11 +62,11 @@ class TaskRuns:
         self._clock = clock
         self._spawn = spawn
 
-    async def run(self, task: Task, on_sent: Callable[[str], None], on_leased: Callable[[], None]) -> Any:
+    async def run(self, task: Task, on_sent: Callable[[str], None], on_place: Callable[[], None]) -> Any:
         """The result; what it fails with is raised.
 
-        `on_sent` hears the id of the command just before anything reaches the page, `on_leased` that a session was
-        found for a task that brings none.
+        `on_sent` hears the id of the command just before anything reaches the page, `on_place` that a task which
+        brings no session waits for none any more.
         """
         caller = caller_of(task)
         if task.tab_id or task.session_id:
@@ -79,9 +79,8 @@ class TaskRuns:
             # If this server dies, so does the lease.
             owner=wire.Owner(pid=self._own_pid),
         )
-        live = await self._sessions.lease(caller, request)
+        live = await self._sessions.lease(caller, request, on_place)
         try:
-            on_leased()
             return await self._act(caller, next(iter(live.tabs.values())), task, on_sent)
         finally:
             # What became of the task does not depend on it, and must not wait for a browser that hangs.
