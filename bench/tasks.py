@@ -1,8 +1,9 @@
 """`tasks`: tasks per second from submission over HTTP until every one of them is done on disk.
 
-- *no-op*: the real front door, broker and SQLite with pages that do nothing, so what is measured is what a task costs
-  the server; submitted in batches of 50, and one by one, from another process. Beside it, the same actions as direct
-  commands, which are not written down.
+- *no-op*: the real front door, scheduler and SQLite, with tasks that run nothing: what a queue of jobs costs that does
+  not know what they do. Submitted in batches of 50, and one by one, from another process.
+- *idle*: the same with the whole way of a command (turn, fence, marks, audit) to pages that do nothing: what a task
+  costs the server. Beside it, the same actions as direct commands.
 - *click*: real clicks on 8 real tabs, in batches, beside the same clicks as direct commands over HTTP on the same tabs,
   one after the other on each, which is the limit. After the last round every page must have counted every click.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import sqlite3
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,7 +22,7 @@ import msgspec
 
 from bench import Figure
 from bench.rig.caller import Caller
-from bench.rig.idle_server import idle_server
+from bench.rig.idle_server import IdleServer, idle_server
 from bench.rig.server import cpu_s, running
 from bench.rig.site import DESK_PATH, small_page
 from bench.rig.submitter import Order, Submitted, submit
@@ -99,37 +100,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run() -> dict[str, Figure]:
-    return _noop_figures() | _click_figures()
+    return _noop_figures() | _idle_figures() | _click_figures()
 
 
 # --- No-ops -------------------------------------------------------------------------------------------------------
 
 
 def _noop_figures() -> dict[str, Figure]:
-    batched: list[Run] = []
-    single: list[Run] = []
-    commands: list[Run] = []
-    with idle_server() as server:
-        with server.caller() as caller:
-            tabs = _open(caller, TABS)
-        for turn in range(1 + ROUNDS):
-            # The first one, which is not counted, is for what is made at first use.
-            share = 1 if turn else 4
-            runs = (
-                _tasks(server, server.store, _batches(tabs, NOOP), BATCHED // share // BATCH, BATCH, BATCH_CONNECTIONS),
-                _tasks(server, server.store, _singles(tabs, NOOP), SINGLE // share, 1, SINGLE_CONNECTIONS),
-                _direct(server, _commands(tabs, NOOP_COMMAND), COMMANDS // share, len(tabs)),
-            )
-            if turn:
-                for samples, measured in zip((batched, single, commands), runs, strict=True):
-                    samples.append(measured)
-    direct = {"direct commands": commands}
+    with idle_server(runs_commands=False) as server, server.caller() as caller:
+        tabs = _open(caller, TABS)
+        batched, single = _rounds(lambda share: (_batched(server, tabs, share), _single(server, tabs, share)))
     return {
         "noop_batched_per_s": _rate(batched, at_least=BAR_BATCHED_PER_S),
         "noop_batched_cpu": _cpu(batched),
         "noop_batch_answer_p50": _answers(batched),
-        "noop_single_per_s": _rate(single, direct, at_least=BAR_SINGLE_PER_S),
-        "noop_single_cpu": _cpu(single, direct),
+        "noop_single_per_s": _rate(single, at_least=BAR_SINGLE_PER_S),
+        "noop_single_cpu": _cpu(single),
         "noop_single_answer_p50": _answers(single),
         "noop_submitter_busy": Figure(
             ours=100 * max(run.submitter_busy for run in (*batched, *single)), unit="% of a core"
@@ -137,32 +123,60 @@ def _noop_figures() -> dict[str, Figure]:
     }
 
 
+def _idle_figures() -> dict[str, Figure]:
+    with idle_server() as server, server.caller() as caller:
+        tabs = _open(caller, TABS)
+        batched, single, commands = _rounds(
+            lambda share: (
+                _batched(server, tabs, share),
+                _single(server, tabs, share),
+                _direct(server, _commands(tabs, NOOP_COMMAND), COMMANDS // share, len(tabs)),
+            )
+        )
+    direct = {"direct commands": commands}
+    return {
+        "idle_batched_per_s": _rate(batched, direct),
+        "idle_batched_cpu": _cpu(batched, direct),
+        "idle_single_per_s": _rate(single, direct),
+        "idle_single_cpu": _cpu(single, direct),
+    }
+
+
+def _rounds(measure: Callable[[int], tuple[Run, ...]]) -> list[list[Run]]:
+    """What is measured, side by side, round after round; the first, a share of it, is for what is made at first use."""
+    measure(4)
+    return [list(samples) for samples in zip(*(measure(1) for _ in range(ROUNDS)), strict=True)]
+
+
+def _batched(server: IdleServer, tabs: Sequence[Tab], share: int) -> Run:
+    return _tasks(server, server.store, _batches(tabs, NOOP), BATCHED // share // BATCH, BATCH, BATCH_CONNECTIONS)
+
+
+def _single(server: IdleServer, tabs: Sequence[Tab], share: int) -> Run:
+    return _tasks(server, server.store, _singles(tabs, NOOP), SINGLE // share, 1, SINGLE_CONNECTIONS)
+
+
 # --- Clicks -------------------------------------------------------------------------------------------------------
 
 
 def _click_figures() -> dict[str, Figure]:
-    tasks: list[Run] = []
-    commands: list[Run] = []
     settings: dict[str, Any] = {"scheduler__queue_max_per_agent": CLICKS, "scheduler__deadline_ms": 300_000}
-    with small_page() as site, running(**settings) as server:
-        with server.caller() as caller:
-            tabs = _open(caller, CLICK_TABS, url=site + DESK_PATH)
-        store = server.state / STORE_FILE
-        expected = 0
-        for turn in range(1 + ROUNDS):
-            share = 1 if turn else 4
-            clicked = (
+    with small_page() as site, running(**settings) as server, server.caller() as caller:
+        tabs = _open(caller, CLICK_TABS, url=site + DESK_PATH)
+        store, clicked = server.state / STORE_FILE, 0
+
+        def measure(share: int) -> tuple[Run, ...]:
+            nonlocal clicked
+            runs = (
                 _tasks(server, store, _batches(tabs, CLICK), CLICKS // share // BATCH, BATCH, CLICK_CONNECTIONS),
                 _direct(server, _commands(tabs, CLICK_COMMAND), DIRECT_CLICKS // share, len(tabs)),
             )
-            expected += sum(each.count for each in clicked)
-            if turn:
-                for samples, measured in zip((tasks, commands), clicked, strict=True):
-                    samples.append(measured)
-        # Another connection: a server does not keep one for minutes that says nothing.
-        with server.caller() as caller:
-            counted = sum(caller.evaluate(tab.id, "window.clicks") for tab in tabs)
-        assert counted == expected, f"{counted} of {expected} clicks arrived"
+            clicked += sum(each.count for each in runs)
+            return runs
+
+        tasks, commands = _rounds(measure)
+        counted = sum(caller.evaluate(tab.id, "window.clicks") for tab in tabs)
+        assert counted == clicked, f"{counted} of {clicked} clicks arrived"
     direct = {"direct commands": commands}
     return {
         f"click_per_s_{CLICK_TABS}_tabs": _rate(tasks, direct, at_least=BAR_CLICKS_PER_S),

@@ -1,7 +1,8 @@
 """A server whose pages do nothing, in a process of its own: the real front door, broker and SQLite, without Chromium.
 
-What it is asked to do on a page is done at once, so what is left is what a task costs the server itself. It ends with
-the `with` of whoever started it.
+What it is asked to do on a page is done at once, so what is left is what a task costs the server itself. Or, further
+down, tasks are not even run as commands: what is left then is the front door, the queue and the disk, which is what a
+queue of jobs is that does not know what they do. It ends with the `with` of whoever started it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ import uvloop
 from tabherd import wire
 from tabherd.actions.progress import Progress
 from tabherd.browsers.port import TabPort
+from tabherd.core.model import Task
 from tabherd.edge.http import create_app
 from tabherd.edge.server import BACKLOG, STORE_FILE, Front
 from tabherd.store.sqlite import SqliteStore
@@ -32,6 +34,9 @@ from .instant import as_in_the_server, instant_broker
 STOP_LIMIT_S: Final = 20.0
 # More than any benchmark has waiting, so that nothing is refused.
 QUEUE_MAX: Final = 1_000_000
+# Among the arguments: tasks run nothing.
+NO_COMMANDS: Final = "no-commands"
+NO_COMMAND_ID: Final = "cmd_" + "0" * 28
 
 
 class IdleServer(msgspec.Struct, frozen=True):
@@ -50,10 +55,10 @@ class IdleServer(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def idle_server() -> Iterator[IdleServer]:
+def idle_server(*, runs_commands: bool = True) -> Iterator[IdleServer]:
     """One that is ready, with an empty store."""
     with tempfile.TemporaryDirectory(prefix="tabherd-bench-") as directory:
-        command = [sys.executable, "-m", __name__, directory]
+        command = [sys.executable, "-m", __name__, directory, *([] if runs_commands else [NO_COMMANDS])]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -75,12 +80,20 @@ async def _perform(page: TabPort, action: wire.AnyAction, progress: Progress) ->
     return None
 
 
-async def _serve(directory: Path) -> None:
+async def _run_nothing(task: Task, on_sent: Callable[[str], None], on_place: Callable[[], None]) -> Any:
+    """A task that is sent and over in one step."""
+    on_sent(NO_COMMAND_ID)
+    return None
+
+
+async def _serve(directory: Path, *, runs_commands: bool) -> None:
     store = SqliteStore(directory / STORE_FILE)
     # Whoever deals out work in bursts has a thousand tasks of one agent waiting soon.
     scheduler = {"queue_max": QUEUE_MAX, "queue_max_per_agent": QUEUE_MAX, "deadline_ms": 3_600_000}
     try:
         async with instant_broker(store, _perform, scheduler=scheduler) as broker:
+            if not runs_commands:
+                broker.tasking.scheduler._runs.run = _run_nothing  # type: ignore[method-assign]
             token, _ = await broker.credentials.create("bench", ["admin"])
             with socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) as listener:
                 port = listener.getsockname()[1]
@@ -106,4 +119,4 @@ async def _serve(directory: Path) -> None:
 
 if __name__ == "__main__":
     with as_in_the_server():
-        uvloop.run(_serve(Path(sys.argv[1])))
+        uvloop.run(_serve(Path(sys.argv[1]), runs_commands=NO_COMMANDS not in sys.argv))

@@ -1,7 +1,7 @@
 """Safeguards that can be switched off, to show that the simulator notices.
 
 A safeguard without a line here is not proven by the simulation. Each entry patches one piece of the broker for the
-duration of a run; `test_sim.py` demands a violation within a bounded number of seeds.
+duration of a run; `test_ablations.py` demands a violation within a bounded number of seeds.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,14 @@ COUNTERS = ("x", "y")
 
 @pytest.mark.parametrize("engine", [name for name in ENGINES if name != "memory"])
 @pytest.mark.parametrize("seed", range(HISTORIES))
-async def test_a_random_history_reads_the_same_as_in_memory(engine: str, seed: int, tmp_path: Path) -> None:
+async def test_a_random_history_reads_the_same_as_in_memory(
+    engine: str, seed: int, tmp_path: Path, postgres_url: Callable[[], str]
+) -> None:
     chance = random.Random(seed)
     history = [_transaction(chance) for _ in range(TRANSACTIONS)]
     # Handed over in bursts: engines that batch see batches of every size, and must not show it.
     bursts = [chance.choice((1, 2, 7, 40)) for _ in range(TRANSACTIONS)]
-    reference, engine_store = MemoryStore(), ENGINES[engine](tmp_path)
+    reference, engine_store = MemoryStore(), ENGINES[engine](tmp_path, postgres_url)
     try:
         assert await _replay(engine_store, history, bursts) == await _replay(reference, history, bursts)
         assert await _contents(engine_store) == await _contents(reference)

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tabherd.errors import InvalidRequest
+from tabherd.errors import InvalidRequest, StoreUnavailable
+from tabherd.store import open as open_module
 from tabherd.store.base import Add
 from tabherd.store.memory import MemoryStore
 from tabherd.store.open import open_store
+from tabherd.store.postgres import PostgresStore
 from tabherd.store.sqlite import SqliteStore
 
 
@@ -42,7 +44,6 @@ def test_the_memory_address_has_no_file(tmp_path: Path) -> None:
         "sqlite:///directory/",
         "sqlite:///a.db?mode=ro",
         "memory://name",
-        "postgresql://host/db",
         "/plain/path.db",
         "nonsense",
     ],
@@ -63,3 +64,20 @@ async def test_commits_are_reported_to_whoever_asked(tmp_path: Path) -> None:
     ((seconds, size),) = commits
     assert seconds > 0
     assert size == 1
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+async def test_a_postgres_address_is_connected_to_when_it_is_first_used(scheme: str, tmp_path: Path) -> None:
+    store = open_store(f"{scheme}://user@127.0.0.1:1/db", tmp_path / "default.db")
+    assert isinstance(store, PostgresStore)
+    with pytest.raises(StoreUnavailable):
+        await store.counter("n")
+    await store.close()
+
+
+def test_without_the_driver_of_postgres_the_command_that_installs_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_module, "find_spec", lambda _: None)
+    with pytest.raises(InvalidRequest, match=r"pip install 'tabherd\[postgres\]'"):
+        open_store("postgresql://host/db", tmp_path / "default.db")

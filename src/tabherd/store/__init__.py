@@ -1,1 +1,1 @@
-"""Durable rows behind one protocol: memory, SQLite, and room for PostgreSQL."""
+"""Durable rows behind one protocol: memory, SQLite and PostgreSQL."""

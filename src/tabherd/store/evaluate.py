@@ -1,4 +1,4 @@
-"""What a transaction means: the one evaluation of guarded writes that the memory and SQLite stores share.
+"""What a transaction means: the one evaluation of guarded writes that the memory, SQLite and PostgreSQL stores share.
 
 `evaluate` takes what stands and a list of transactions, brings the one to where the others lead, and answers with the
 outcome of each and the net effect of all. It has no I/O, clock or chance. Transactions see the effects of those before
