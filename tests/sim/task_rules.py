@@ -192,13 +192,18 @@ class TaskRules:
         for task_id, end in self._ends.items():
             age_s = (now - end.completed_at) / 1000
             if task_id in archived:
-                is_early = age_s < config.scheduler.result_ttl_s and end.state is not TaskState.REJECTED
-                if task_id in hot or is_early:
+                if task_id in hot or age_s < config.scheduler.result_ttl_s:
                     self._world.violate(f"{task_id} is in the archive {age_s} s after its end")
-            elif task_id not in hot and age_s < config.retention.tasks_s:
+            elif task_id not in hot and age_s < config.retention.tasks_s and not self._may_be_dropped(end):
                 self._world.violate(f"the end of {task_id} is forgotten after {age_s} s")
         for task_id in self._rows.keys() - self._ends.keys() - hot.keys():
             self._world.violate(f"{task_id} is lost")
+
+    def _may_be_dropped(self, end: Task) -> bool:
+        """Of those that were refused only the latest are kept."""
+        refused = [other for other in self._ends.values() if other.state is TaskState.REJECTED]
+        later = sum(other.completed_at >= end.completed_at for other in refused) - 1
+        return end.state is TaskState.REJECTED and later >= self._world.config.retention.rejected_max
 
     def _first_seen(self, row: Task) -> None:
         label = _label_of(row)
