@@ -93,15 +93,21 @@ class EventId(msgspec.Struct, frozen=True, order=True):
         return EventId(int(epoch), int(seq)) if is_ours else None
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True):
     """Something that happened."""
 
-    id: EventId
+    epoch: int
+    seq: int
     type: str
     # Milliseconds since 1970.
     at_ms: int
     # In wire spelling: agentId, sessionId, tabId, browserId, reason, ...
     fields: dict[str, Any]
+
+    @property
+    def id(self) -> EventId:
+        """Its place. Made when somebody asks: most events are never read."""
+        return EventId(self.epoch, self.seq)
 
     def to_wire(self) -> dict[str, Any]:
         """The event as JSON shows it."""
@@ -135,9 +141,10 @@ class EventBus:
         assert type in EVENT_TYPES, f"undeclared event type {type!r}"
         assert type != "reset", "a reset is one subscriber's, never everybody's"
         self._seq += 1
-        event = Event(id=self.last_id, type=type, at_ms=self._clock(), fields=fields)
+        event = Event(self.epoch, self._seq, type, self._clock(), fields)
         self._ring[self._seq % len(self._ring)] = event
-        self._wake()
+        if self._waiting:
+            self._wake()
         return event
 
     def subscribe(
@@ -252,4 +259,4 @@ class Subscription:
     def _reset(self, reason: str) -> Event:
         """Tell the loss and go on from now: whoever re-reads the state after this misses nothing."""
         self.position = self._bus.last_id
-        return Event(id=self.position, type="reset", at_ms=self._bus._clock(), fields={"reason": reason})
+        return Event(self.position.epoch, self.position.seq, "reset", self._bus._clock(), {"reason": reason})

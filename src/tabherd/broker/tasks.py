@@ -218,7 +218,10 @@ class Tasks:
         written = self._intake.submit(list(admitted.values()))
         for index, (task, fields) in keyed.items():
             try:
-                answers[index] = _as_item(await self._submit_keyed(caller, task, fields))
+                done = await self._submit_keyed(caller, task, fields)
+                answers[index] = wire.BatchItem(
+                    task_id=done.task_id, state=done.state, position=done.position, eta_ms=done.eta_ms
+                )
             except TabherdError as error:
                 answers[index] = _refused(error)
         for index, (task, full) in too_many.items():
@@ -226,7 +229,7 @@ class Tasks:
             answers[index] = _refused(full)
         try:
             await written
-            answers |= {index: _as_item(self._submitted(task)) for index, task in admitted.items()}
+            answers |= {index: self._admitted(task) for index, task in admitted.items()}
         except TabherdError as error:
             answers |= dict.fromkeys(admitted, _refused(error))
         return [answers[index] for index in range(len(request.tasks))]
@@ -270,6 +273,10 @@ class Tasks:
                 code=full.code,
             )
         )
+
+    def _admitted(self, task: LiveTask) -> wire.BatchItem:
+        position, eta_ms = self._scheduler.pace.standing(task)
+        return wire.BatchItem(task_id=task.row.id, state=task.shown_state, position=position, eta_ms=eta_ms)
 
     def _submitted(self, task: LiveTask) -> wire.SubmittedTask:
         """The answer to who submitted it; it may have run already."""
@@ -380,10 +387,6 @@ class Tasks:
         page = found[:limit]
         next_cursor = page[-1].row.id if len(found) > limit else None
         return wire.TaskPage(tasks=[self._live_view(live) for live in page], next_cursor=next_cursor)
-
-
-def _as_item(done: wire.SubmittedTask) -> wire.BatchItem:
-    return wire.BatchItem(task_id=done.task_id, state=done.state, position=done.position, eta_ms=done.eta_ms)
 
 
 def _refused(error: TabherdError) -> wire.BatchItem:
