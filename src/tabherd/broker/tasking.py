@@ -153,6 +153,8 @@ class Tasking:
         reading = self._read("")
         while page := await reading:
             reading = self._read(page[-1].id)
+            # So that it is on its way before this thread is busy.
+            await asyncio.sleep(0)
             await self.scheduler.take_up([row for row in page if row.node_id == self._node_id], sent)
         for mark in sent.values():
             # Of tasks whose end had reached the disk.
