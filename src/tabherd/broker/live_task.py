@@ -21,22 +21,29 @@ class LiveTask:
         "is_cancelled",
         "is_late",
         "is_leasing",
+        "is_serial",
         "lane",
         "mark",
         "put_back",
         "row",
         "session",
         "state",
+        "told",
         "work",
     )
 
     def __init__(self, row: Task, arrival: int) -> None:
         self.row = row
         self.state = row.state
+        # What every event about it says.
+        self.told = {"taskId": row.id, "agentId": row.agent_id}
+        if row.tab_id:
+            self.told["tabId"] = row.tab_id
         # Its number among all that were admitted: who came first goes first.
         self.arrival = arrival
-        # What runs one task at a time.
+        # Where it runs, and whether that is a tab, which does one thing at a time.
         self.lane = ""
+        self.is_serial = bool(row.tab_id or row.session_id)
         # The session that has work as long as this waits or runs.
         self.session: LiveSession | None = None
         # The worker's task while it is in flight, since when, and whether that has taken its first step.
@@ -65,8 +72,3 @@ class LiveTask:
     def shown_state(self) -> TaskState:
         """What it is for others: its end is told when it is on disk."""
         return TaskState.RUNNING if self.is_over and not self.ended.done() else self.state
-
-    @property
-    def is_serial(self) -> bool:
-        """Whether its lane is a tab, which does one thing at a time."""
-        return bool(self.row.tab_id or self.row.session_id)

@@ -100,7 +100,6 @@ class Scheduler:
             on_refused=lambda task: self.intake.arrived(task),
             on_end=on_end,
             on_saved=self._saved,
-            is_busy=lambda: self._queue.waiting > 0,
         )
         self.pace = TaskPace(self._queue)
         self.counter = TaskCounter()
@@ -224,9 +223,10 @@ class Scheduler:
                 arrival=live.arrival,
             )
         )
-        live.session = self._session_of(row)
-        if live.session is not None:
-            live.session.tasks += 1
+        if live.is_serial:
+            live.session = self._session_of(row)
+            if live.session is not None:
+                live.session.tasks += 1
 
     def _lane_of(self, row: Task) -> str:
         """What runs one task at a time: its tab. All that need a place in a pool share one that runs any number."""
@@ -489,12 +489,8 @@ class Scheduler:
             live.mark = None
 
     def _tell(self, live: LiveTask) -> None:
-        fields: dict[str, Any] = {"taskId": live.row.id, "agentId": live.row.agent_id}
-        if live.row.tab_id:
-            fields["tabId"] = live.row.tab_id
-        if live.row.code:
-            fields["code"] = live.row.code
-        self._events.publish(EVENT_OF[live.state], **fields)
+        fields = live.told if not live.row.code else {**live.told, "code": live.row.code}
+        self._events.tell(EVENT_OF[live.state], fields)
 
 
 def _too_late(live: LiveTask) -> DeadlineExceeded:

@@ -24,8 +24,8 @@ from .patience import patiently
 
 # What one transaction carries at the most.
 BATCH_MAX = 500
-# How long ends wait for company while there is a backlog: a commit for each would compete with the work itself.
-LINGER_S = 0.005
+# How long an end waits for company: a commit for each would compete with the work itself.
+LINGER_S = 0.003
 
 log = structlog.get_logger("scheduler")
 
@@ -44,7 +44,6 @@ class TaskLog:
         on_refused: Callable[[LiveTask], None],
         on_end: Callable[[Task], tuple[Op, ...]],
         on_saved: Callable[[LiveTask], None],
-        is_busy: Callable[[], bool],
     ) -> None:
         self._store = store
         self._spawn = spawn
@@ -54,8 +53,6 @@ class TaskLog:
         # What else is to be written in the transaction of a task's end, and who is told when that is on disk.
         self._on_end = on_end
         self._on_saved = on_saved
-        # Whether more tasks wait, which will end soon, too.
-        self._is_busy = is_busy
         # What has come in this step of the loop.
         self._arrivals: list[_Arrival] = []
         # What has ended and is not on disk as such; the first ones may be on their way.
@@ -135,7 +132,7 @@ class TaskLog:
     async def _save(self) -> None:
         try:
             while self._ended:
-                if len(self._ended) < BATCH_MAX and self._is_busy():
+                if len(self._ended) < BATCH_MAX:
                     await asyncio.sleep(LINGER_S)
                 batch = self._ended[:BATCH_MAX]
                 try:
