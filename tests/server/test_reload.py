@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Server, events_of, open_session, with_settings
+from .tasking import states
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -56,3 +57,52 @@ def test_a_server_with_a_named_file_changes_that_one(tmp_path: Path) -> None:
         assert admin.get("/config").json()["file"] == str(file)
     assert file.read_text() == "# mine\n\n[gate]\ntimeout_ms = 2000\n"
     assert not (tmp_path / "state" / "tabherd.toml").exists()
+
+
+# Every knob of the scheduler, turned down and up again while work is under way.
+TURNS: list[dict[str, object]] = [
+    {"workers": 1, "max_inflight_per_agent": 1},
+    {"enabled": False},
+    {"queue_max": 1, "queue_max_per_agent": 1},
+    {"deadline_ms": 1_000, "priority_aging_ms": 0, "attempts_max": 1, "result_ttl_s": 60},
+    {"enabled": True, "workers": 8, "max_inflight_per_agent": 4},
+    {"workers": 20, "queue_max": 10_000, "queue_max_per_agent": 1_000, "deadline_ms": 60_000, "result_ttl_s": 300},
+]
+TASKS = 1_000
+
+
+def test_nothing_is_lost_when_the_scheduler_is_set_otherwise_while_a_thousand_tasks_flow(own_server: Server) -> None:
+    with own_server.client() as admin:
+        tabs = [open_session(admin, agentId=f"agent-{n}")["tabs"][0]["tabId"] for n in range(4)]
+        for tab_id in tabs:
+            admin.post(f"/tabs/{tab_id}/action", json={"kind": "evaluate", "expression": "window.runs = []"})
+        task_ids: list[str] = []
+        for begin in range(0, TASKS, 50):
+            tasks = [
+                {
+                    "action": "evaluate",
+                    "params": {"expression": f"window.runs.push({n})"},
+                    "tabId": tabs[begin // 50 % 4],
+                }
+                for n in range(begin, begin + 50)
+            ]
+            # An admin submits for whom the tab is.
+            body = {"agentId": f"agent-{begin // 50 % 4}", "tasks": tasks}
+            answer = admin.post("/tasks/batch", json=body).json()
+            assert answer["rejected"] == 0, answer
+            task_ids += [item["taskId"] for item in answer["tasks"]]
+        for turn in TURNS:
+            changed = admin.patch("/config", json={"scheduler": turn})
+            assert changed.status_code == 200, changed.text
+            os.kill(own_server.record["pid"], signal.SIGHUP)
+        assert set(states(admin, task_ids)) == {"done"}
+        runs = [
+            number
+            for tab_id in tabs
+            for number in admin.post(
+                f"/tabs/{tab_id}/action", json={"kind": "evaluate", "expression": "window.runs"}
+            ).json()["result"]
+        ]
+        assert sorted(runs) == list(range(TASKS))
+        metrics = admin.get("/scheduler/stats").json()["metrics"]
+        assert (metrics["tasksSubmitted"], metrics["tasksCompleted"]) == (TASKS, TASKS)
