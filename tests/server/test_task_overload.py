@@ -31,8 +31,8 @@ WORKERS = 2
 QUEUE_MAX = 20
 QUEUE_MAX_PER_AGENT = QUEUE_MAX // len(AGENTS)
 REJECTED_MAX = 20
-ARCHIVED_MAX = 30
-TASK_MS = 40
+# Long, so that also a slow machine submits far more than the workers can do.
+TASK_MS = 200
 # Ten times what the workers can do, shared by the agents.
 PAUSE_S = TASK_MS / 1000 / WORKERS / 10 * len(AGENTS)
 # What a server may grow by once its queue is full, however long that lasts: its caches fill, and its ring of events.
@@ -43,7 +43,6 @@ SETTINGS = {
     "SCHEDULER__QUEUE_MAX": str(QUEUE_MAX),
     "SCHEDULER__QUEUE_MAX_PER_AGENT": str(QUEUE_MAX_PER_AGENT),
     "RETENTION__REJECTED_MAX": str(REJECTED_MAX),
-    "RETENTION__TASKS_MAX": str(ARCHIVED_MAX),
 }
 
 
@@ -124,7 +123,7 @@ def test_memory_grows_with_the_queue_and_not_with_what_was_submitted(flood: Floo
 
 
 def test_what_was_rejected_is_kept_for_a_while_and_does_not_pile_up(overloaded: Server, flood: Flood) -> None:
-    assert len(flood.refusals) > REJECTED_MAX + ARCHIVED_MAX, "there was something to forget"
+    assert len(flood.refusals) > REJECTED_MAX, "there was something to forget"
     last_id = flood.refusals[-1].json()["details"]["taskId"]
     with overloaded.client() as admin:
         assert admin.get(f"/tasks/{last_id}").json()["state"] == "rejected"
@@ -134,7 +133,9 @@ def test_what_was_rejected_is_kept_for_a_while_and_does_not_pile_up(overloaded: 
         def count(table: str) -> int:
             return int(disk.execute(f"SELECT count(*) FROM {table} WHERE state = 'rejected'").fetchone()[0])
 
-        until(lambda: count("tasks") <= REJECTED_MAX and count("archived_tasks") <= ARCHIVED_MAX)
+        until(lambda: count("tasks") <= REJECTED_MAX)
+        # Where they would push results out.
+        assert count("archived_tasks") == 0
 
 
 def _seconds(begin: str, end: str) -> float:
