@@ -75,7 +75,8 @@ async def test_clients_that_share_a_bare_chromium_do_see_each_other(
     async with launched(tmp_path, flags=FLAGS) as browser:
         bare = OneDoor(Door(f"http://127.0.0.1:{browser.row.port}", browser.row.endpoint))
         seen = await _crowd(playwright, node, bare, site, tmp_path, names)
-    assert seen == [{names[1]}, {names[0]}]
+    # Also what is just going, which may have no name any more.
+    assert [name in strangers for name, strangers in zip(reversed(names), seen, strict=True)] == [True, True]
     # Their cookies are the same ones, of course.
     assert site.leaks
     site.leaks.clear()

@@ -370,8 +370,8 @@ class HeardEvents(EventBus):
         self._world = world
         self._life = life
 
-    def publish(self, type: str, /, **fields: Any) -> Event:
+    def tell(self, type: str, fields: dict[str, Any]) -> Event:
         is_heard = not self._life.is_dead and not self._life.is_over and not self._world.is_violated
         if is_heard and type.startswith("task."):
             self._world.task_rules.hear(type.removeprefix("task."), fields["taskId"])
-        return super().publish(type, **fields)
+        return super().tell(type, fields)
