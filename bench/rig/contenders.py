@@ -69,7 +69,9 @@ def contend(url: str, contenders: int, seconds: float, *, are_processes: bool) -
 def _compete(url: str, memory: mmap.mmap, number: int, contenders: int, begins: int, ends: int) -> None:
     share_at, first = HEAD.size + NUMBER.size * number, HEAD.size + NUMBER.size * contenders
     time.sleep(max(begins - time.monotonic_ns(), 0) / 1e9)
-    while time.monotonic_ns() < ends:
+    is_over = False
+    # Once at least, also for one that was started late.
+    while not is_over:
         with advisory_lock("bench", "contended", timeout=WAIT_S, url=url):
             now = time.monotonic_ns()
             let_go_at, noted = HEAD.unpack_from(memory)
@@ -78,6 +80,7 @@ def _compete(url: str, memory: mmap.mmap, number: int, contenders: int, begins: 
                 noted += 1
             NUMBER.pack_into(memory, share_at, NUMBER.unpack_from(memory, share_at)[0] + 1)
             HEAD.pack_into(memory, 0, time.monotonic_ns(), noted)
+        is_over = time.monotonic_ns() >= ends
 
 
 def _thread(work: Callable[[], None]) -> threading.Thread:
