@@ -182,7 +182,9 @@ class PostgresDatabase:
     async def _migrate(self, connection: PostgresConnection) -> None:
         """All that is missing, in the transaction that is open."""
         await connection.run(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})", MIGRATION_LIMIT_S)
-        # Somebody may have done it meanwhile.
+        # Somebody may have done it meanwhile. A session hears what others did to names when it locks a relation that it
+        # has not locked before in its transaction; waiting for our lock was none, and what was not there is remembered.
+        await connection.run("SELECT FROM pg_catalog.pg_am LIMIT 0")
         version = await self._version(connection)
         if version == len(migrations()):
             return
