@@ -42,6 +42,7 @@ soak: ## the long campaign: browsers killed under real callers, then simulated h
 	@tools/setup dev
 	@KILLING_S=60 $(PYTHON) -m pytest tests/server/test_crash.py
 	@OVERLOAD_S=60 $(PYTHON) -m pytest tests/server/test_task_overload.py
+	@FAULTS_S=60 $(PYTHON) -m pytest tests/cluster/test_faults_backends.py
 	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS)
 
 bench: ## measure; NAME=name for one, QUICK=1 for the short ones, DOCS=1 to write docs/benchmarks.md

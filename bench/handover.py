@@ -33,8 +33,8 @@ from bench.rig.server import running
 from bench.rig.waiter import WAIT_MS, Waiter
 from tabherd import wire
 from tabherd.actions.progress import Progress
-from tabherd.broker.admission import Claim
 from tabherd.broker.broker import Broker, wall_clock_ms
+from tabherd.broker.claim import Claim
 from tabherd.broker.events import EventBus
 from tabherd.broker.registry import LiveSession, LiveTab, Registry
 from tabherd.broker.turns import Turns

@@ -143,6 +143,9 @@ async def _tabherd(port: int) -> Any:
             self.registry = Registry()
             self.operations = self
 
+        def clock(self) -> int:
+            return time.time_ns() // 1_000_000
+
         def browsers(self, caller: Any) -> wire.BrowserPage:
             return wire.BrowserPage(browsers=[])
 

@@ -6,6 +6,9 @@
   sessions that are logged in: until each of them answers again in its old tab, and is still logged in.
 - The *broker* killed with sessions open: until every page of every session answers with what it was told before. The
   broker stopped in order, which ends its browsers: until every session is back in another one, still logged in.
+- One of two *nodes* on one PostgreSQL killed with its browsers, as by a power cut: until each of its sessions that are
+  logged in answers at the other node in its old tab, and is still logged in. 10 s of it are how long it may be silent
+  before others may act.
 
 Each death of a Chromium happens to a fresh server, so that its circuit breaker never counts two.
 """
@@ -21,6 +24,8 @@ from typing import Final
 
 from bench import Figure
 from bench.rig.caller import Caller, Opened, Refused, now_ms
+from bench.rig.nodes import node_id, running_nodes
+from bench.rig.postgres import running_postgres
 from bench.rig.server import Server, imports_s, running
 from bench.rig.site import LOGIN, greeting, small_page
 from bench.rig.waiter import Waiter
@@ -40,6 +45,12 @@ BAR_OWNER_S: Final = 2.5
 BAR_KILLED_S: Final = 1.0
 BAR_STOPPED_S: Final = 4.0
 BAR_BROKER_S: Final = 2.0
+NODE_KILLS: Final = 3
+# The time between two beats of a node.
+BEAT_S: Final = 3.0
+# How often a caller asks again that is told that there is nothing yet.
+ASK_AGAIN_S: Final = 0.05
+BAR_NODE_S: Final = 12.0
 
 
 def run() -> dict[str, Figure]:
@@ -50,6 +61,8 @@ def run() -> dict[str, Figure]:
     with small_page() as site:
         recovered = [_after_kill_under_logins(site) for _ in range(LOGIN_KILLS)]
         stops, kept = _after_broker_stops(site)
+        # At different moments between two beats.
+        nodes = [_after_node_kill(site, SETTLE_S + BEAT_S * turn / NODE_KILLS) for turn in range(NODE_KILLS)]
     ready, answering = _after_broker_kills()
     imports = {"starting Python and importing": [imports_s() for _ in range(RESTARTS)]}
     return {
@@ -66,6 +79,11 @@ def run() -> dict[str, Figure]:
         f"broker_killed_{SESSIONS}_ready": Figure.median_of(ready, "s"),
         f"broker_stop_with_{LOGINS}_logins": Figure.median_of(stops, "s"),
         f"broker_stopped_all_{LOGINS}_logins": Figure.median_of(kept, "s", others=imports),
+        f"node_killed_first_of_{LOGINS}_logins": Figure.median_of([first for first, _ in nodes], "s"),
+        f"node_killed_all_{LOGINS}_logins": Figure.median_of([last for _, last in nodes], "s", at_most=BAR_NODE_S),
+        f"node_killed_all_{LOGINS}_logins_max": Figure(
+            ours=max(last for _, last in nodes), unit="s", at_most=BAR_NODE_S
+        ),
     }
 
 
@@ -143,18 +161,18 @@ def _log_in(caller: Caller, site: str) -> dict[str, Opened]:
     return sessions
 
 
-def _greeted(caller: Caller, sessions: dict[str, Opened], began: float) -> tuple[float, float]:
+def _greeted(caller: Caller, sessions: dict[str, Opened], began: float, *, pause_s: float = 0.0) -> tuple[float, float]:
     """Seconds since `began` until the first, and until the last, has answered in its old tab as before."""
     answered_s: list[float] = []
     for name, session in sessions.items():
-        found = _text(caller, session, began)
+        found = _text(caller, session, began, pause_s)
         assert found == greeting(name), f"{session.tab_id} of {name} shows {found!r}"
         answered_s.append((now_ms() - began) / 1000)
     return answered_s[0], answered_s[-1]
 
 
-def _text(caller: Caller, session: Opened, began: float) -> str:
-    """What the page shows, asked for again as long as there is none."""
+def _text(caller: Caller, session: Opened, began: float, pause_s: float) -> str:
+    """What the page shows, asked for again, after a pause, as long as there is none."""
     while True:
         try:
             text: str = caller.act(session.tab_id, "text", waitPolicy="wait_with_timeout")
@@ -162,6 +180,7 @@ def _text(caller: Caller, session: Opened, began: float) -> str:
         except Refused as refused:
             if now_ms() - began > GIVE_UP_S * 1000:
                 raise RuntimeError(f"{session.tab_id} did not answer for {GIVE_UP_S} s") from refused
+            time.sleep(pause_s)
 
 
 # --- The broker ---------------------------------------------------------------------------------------------------
@@ -216,3 +235,22 @@ def _after_broker_stops(site: str) -> tuple[list[float], list[float]]:
             stops.append((stopped - began) / 1000)
             kept.append(last_s)
     return stops, kept
+
+
+# --- A node -------------------------------------------------------------------------------------------------------
+
+
+def _after_node_kill(site: str, settle_s: float) -> tuple[float, float]:
+    """Seconds from the kill until the first, and until the last, session greets its user at the other node."""
+    settings = {"pools__default__browsers_max": 1}
+    with running_postgres() as postgres, running_nodes(2, postgres.tcp_url, **settings) as (doomed, other):
+        with doomed.caller() as caller:
+            sessions = _log_in(caller, site)
+            # One that had room opens them itself.
+            places = {caller.call("GET", f"/sessions/{each.session_id}")["node"] for each in sessions.values()}
+            assert places == {node_id(doomed)}, f"the sessions are on {places}"
+        time.sleep(settle_s)
+        with other.caller() as caller:
+            began = now_ms()
+            doomed.cut()
+            return _greeted(caller, sessions, began, pause_s=ASK_AGAIN_S)

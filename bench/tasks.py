@@ -4,25 +4,30 @@
   not know what they do. Submitted in batches of 50, and one by one, from another process.
 - *idle*: the same with the whole way of a command (turn, fence, marks, audit) to pages that do nothing: what a task
   costs the server. Beside it, the same actions as direct commands.
+- *PostgreSQL*: the no-ops again with the server's rows in PostgreSQL, whose commits wait for the disk, beside two other
+  queues on the same PostgreSQL with jobs that do nothing. Ours come over HTTP; theirs are submitted by their own
+  libraries, straight to the database.
 - *click*: real clicks on 8 real tabs, in batches, beside the same clicks as direct commands over HTTP on the same tabs,
   one after the other on each, which is the limit. After the last round every page must have counted every click.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from bench import Figure
+from bench.rig import peer_queues
 from bench.rig.caller import Caller
-from bench.rig.idle_server import IdleServer, idle_server
+from bench.rig.idle_server import idle_server
+from bench.rig.ledger import Ledger, postgres_ledger, sqlite_ledger, wait_done
+from bench.rig.peer_queues import PEERS, PGQUEUER, Peer
+from bench.rig.postgres import Postgres, running_postgres
 from bench.rig.server import cpu_s, running
 from bench.rig.site import DESK_PATH, small_page
 from bench.rig.submitter import Order, Submitted, submit
@@ -51,9 +56,12 @@ CLICK_COMMAND: Final = {"kind": "click", "selector": "#go"}
 BAR_BATCHED_PER_S: Final = 5_000.0
 BAR_SINGLE_PER_S: Final = 2_000.0
 BAR_CLICKS_PER_S: Final = 300.0
-# Until a benchmark that does not come to its end is given up.
-DONE_LIMIT_S: Final = 100.0
-POLL_S: Final = 0.005
+# On PostgreSQL: fewer, for each commit waits for the disk.
+POSTGRES_BATCHED: Final = 8_000
+POSTGRES_SINGLE: Final = 2_000
+# What such a number is divided by for a queue that would take minutes for all.
+SLOW_PART: Final = {"Procrastinate": 16}
+BAR_TO_PGQUEUER: Final = 1.0
 
 
 class Target(Protocol):
@@ -100,16 +108,25 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run() -> dict[str, Figure]:
-    return _noop_figures() | _idle_figures() | _click_figures()
+    return _noop_figures() | _idle_figures() | _postgres_figures() | _click_figures()
 
 
 # --- No-ops -------------------------------------------------------------------------------------------------------
 
 
 def _noop_figures() -> dict[str, Figure]:
-    with idle_server(runs_commands=False) as server, server.caller() as caller:
+    with (
+        idle_server(runs_commands=False) as server,
+        server.caller() as caller,
+        sqlite_ledger(server.store) as ledger,
+    ):
         tabs = _open(caller, TABS)
-        batched, single = _rounds(lambda share: (_batched(server, tabs, share), _single(server, tabs, share)))
+        batched, single = _rounds(
+            lambda share: (
+                _batched(server, ledger, tabs, BATCHED // share),
+                _single(server, ledger, tabs, SINGLE // share),
+            )
+        )
     return {
         "noop_batched_per_s": _rate(batched, at_least=BAR_BATCHED_PER_S),
         "noop_batched_cpu": _cpu(batched),
@@ -124,12 +141,12 @@ def _noop_figures() -> dict[str, Figure]:
 
 
 def _idle_figures() -> dict[str, Figure]:
-    with idle_server() as server, server.caller() as caller:
+    with idle_server() as server, server.caller() as caller, sqlite_ledger(server.store) as ledger:
         tabs = _open(caller, TABS)
         batched, single, commands = _rounds(
             lambda share: (
-                _batched(server, tabs, share),
-                _single(server, tabs, share),
+                _batched(server, ledger, tabs, BATCHED // share),
+                _single(server, ledger, tabs, SINGLE // share),
                 _direct(server, _commands(tabs, NOOP_COMMAND), COMMANDS // share, len(tabs)),
             )
         )
@@ -148,12 +165,64 @@ def _rounds(measure: Callable[[int], tuple[Run, ...]]) -> list[list[Run]]:
     return [list(samples) for samples in zip(*(measure(1) for _ in range(ROUNDS)), strict=True)]
 
 
-def _batched(server: IdleServer, tabs: Sequence[Tab], share: int) -> Run:
-    return _tasks(server, server.store, _batches(tabs, NOOP), BATCHED // share // BATCH, BATCH, BATCH_CONNECTIONS)
+def _batched(server: Target, ledger: Ledger, tabs: Sequence[Tab], count: int) -> Run:
+    return _tasks(server, ledger, _batches(tabs, NOOP), count // BATCH, BATCH, BATCH_CONNECTIONS)
 
 
-def _single(server: IdleServer, tabs: Sequence[Tab], share: int) -> Run:
-    return _tasks(server, server.store, _singles(tabs, NOOP), SINGLE // share, 1, SINGLE_CONNECTIONS)
+def _single(server: Target, ledger: Ledger, tabs: Sequence[Tab], count: int) -> Run:
+    return _tasks(server, ledger, _singles(tabs, NOOP), count, 1, SINGLE_CONNECTIONS)
+
+
+# --- No-ops on PostgreSQL -----------------------------------------------------------------------------------------
+
+
+def _postgres_figures() -> dict[str, Figure]:
+    with running_postgres(is_durable=True) as postgres, ExitStack() as stack:
+        server = stack.enter_context(idle_server(runs_commands=False, store=postgres.url))
+        tabs = _open(stack.enter_context(server.caller()), TABS)
+        ledger = stack.enter_context(postgres_ledger(postgres.url))
+        workers = [_PeerWorker(peer, postgres, stack) for peer in PEERS]
+        batched, single, *theirs = _rounds(
+            lambda share: (
+                _batched(server, ledger, tabs, POSTGRES_BATCHED // share),
+                _single(server, ledger, tabs, POSTGRES_SINGLE // share),
+                *(worker.run(POSTGRES_BATCHED // share, BATCH, BATCH_CONNECTIONS) for worker in workers),
+                *(worker.run(POSTGRES_SINGLE // share, 1, SINGLE_CONNECTIONS) for worker in workers),
+            )
+        )
+    names = [peer.name for peer in PEERS]
+    others_batched = dict(zip(names, theirs[: len(PEERS)], strict=True))
+    others_single = dict(zip(names, theirs[len(PEERS) :], strict=True))
+    return {
+        "postgres_noop_batched_per_s": _rate(batched, others_batched),
+        "postgres_noop_batched_cpu": _cpu(batched, others_batched),
+        "postgres_noop_batched_to_pgqueuer": _ratio(batched, others_batched[PGQUEUER.name], BAR_TO_PGQUEUER),
+        "postgres_noop_single_per_s": _rate(single, others_single),
+        "postgres_noop_single_cpu": _cpu(single, others_single),
+        "postgres_noop_single_to_pgqueuer": _ratio(single, others_single[PGQUEUER.name], BAR_TO_PGQUEUER),
+    }
+
+
+class _PeerWorker:
+    """Another queue, with its worker at work until the stack is left."""
+
+    def __init__(self, peer: Peer, postgres: Postgres, stack: ExitStack) -> None:
+        self._peer = peer
+        self._postgres = postgres
+        self._pid = stack.enter_context(peer_queues.working(peer, postgres))
+        url = postgres.url_of(peer.database)
+        self._ledger = stack.enter_context(postgres_ledger(url, peer.unfinished, peer.done))
+
+    def run(self, count: int, batch: int, connections: int) -> Run:
+        """Submit jobs, and wait until all are done on disk."""
+        requests = count // SLOW_PART.get(self._peer.name, 1) // batch
+
+        def send() -> Submitted:
+            return peer_queues.submit(
+                self._peer, self._postgres, requests=requests, batch=batch, connections=connections
+            )
+
+        return _until_done(self._pid, self._ledger, requests * batch, send)
 
 
 # --- Clicks -------------------------------------------------------------------------------------------------------
@@ -161,14 +230,19 @@ def _single(server: IdleServer, tabs: Sequence[Tab], share: int) -> Run:
 
 def _click_figures() -> dict[str, Figure]:
     settings: dict[str, Any] = {"scheduler__queue_max_per_agent": CLICKS, "scheduler__deadline_ms": 300_000}
-    with small_page() as site, running(**settings) as server, server.caller() as caller:
+    with (
+        small_page() as site,
+        running(**settings) as server,
+        server.caller() as caller,
+        sqlite_ledger(server.state / STORE_FILE) as ledger,
+    ):
         tabs = _open(caller, CLICK_TABS, url=site + DESK_PATH)
-        store, clicked = server.state / STORE_FILE, 0
+        clicked = 0
 
         def measure(share: int) -> tuple[Run, ...]:
             nonlocal clicked
             runs = (
-                _tasks(server, store, _batches(tabs, CLICK), CLICKS // share // BATCH, BATCH, CLICK_CONNECTIONS),
+                _tasks(server, ledger, _batches(tabs, CLICK), CLICKS // share // BATCH, BATCH, CLICK_CONNECTIONS),
                 _direct(server, _commands(tabs, CLICK_COMMAND), DIRECT_CLICKS // share, len(tabs)),
             )
             clicked += sum(each.count for each in runs)
@@ -218,29 +292,20 @@ def _commands(tabs: Sequence[Tab], command: Mapping[str, Any]) -> list[tuple[str
 
 
 def _tasks(
-    server: Target, store: Path, posts: list[tuple[str, Any]], requests: int, per_request: int, connections: int
+    server: Target, ledger: Ledger, posts: list[tuple[str, Any]], requests: int, per_request: int, connections: int
 ) -> Run:
     """Submit them, and wait until all are done on disk."""
-    count = requests * per_request
-    with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as disk:
-        before, before_cpu_s = _done(disk), cpu_s(server.pid)
-        submitted = submit(_order(server, posts, requests, connections))
-        until_s = time.perf_counter() + DONE_LIMIT_S
-        while (done := _done(disk) - before) < count:
-            if time.perf_counter() > until_s:
-                raise RuntimeError(f"{done} of {count} tasks were done after {DONE_LIMIT_S} s")
-            time.sleep(POLL_S)
-        seconds = time.perf_counter() - submitted.began_s
-    return Run(count=count, seconds=seconds, cpu_s=cpu_s(server.pid) - before_cpu_s, submitted=submitted)
+    order = _order(server, posts, requests, connections)
+    return _until_done(server.pid, ledger, requests * per_request, lambda: submit(order))
 
 
-def _done(disk: sqlite3.Connection) -> int:
-    """How many are done, also of those that were moved to the archive meanwhile."""
-    (count,) = disk.execute(
-        "SELECT (SELECT count(*) FROM tasks WHERE state = 'done')"
-        " + (SELECT count(*) FROM archived_tasks WHERE state = 'done')"
-    ).fetchone()
-    return int(count)
+def _until_done(pid: int, ledger: Ledger, count: int, send: Callable[[], Submitted]) -> Run:
+    """From the first of so many to the last that is done on disk; by the process that does them."""
+    before, before_cpu_s = ledger.done(), cpu_s(pid)
+    submitted = send()
+    wait_done(ledger, before + count)
+    seconds = time.perf_counter() - submitted.began_s
+    return Run(count=count, seconds=seconds, cpu_s=cpu_s(pid) - before_cpu_s, submitted=submitted)
 
 
 def _direct(server: Target, posts: list[tuple[str, Any]], requests: int, connections: int) -> Run:
@@ -273,6 +338,12 @@ def _rate(
         at_least=at_least,
         spread=(min(samples), max(samples)),
     )
+
+
+def _ratio(runs: Sequence[Run], others: Sequence[Run], at_least: float) -> Figure:
+    """The median of the ratios of runs that were side by side."""
+    ratios = [run.per_s / other.per_s for run, other in zip(runs, others, strict=True)]
+    return Figure(ours=statistics.median(ratios), unit="ratio", at_least=at_least, spread=(min(ratios), max(ratios)))
 
 
 def _cpu(runs: Sequence[Run], others: Mapping[str, Sequence[Run]] | None = None) -> Figure:

@@ -112,3 +112,13 @@ def test_settings_are_named_as_they_stand_in_the_file() -> None:
         "pools.p.warm": 2,
         "pools.p.pinned_hosts": {"a.test": "::1"},
     }
+
+
+def test_a_list_is_spelt_with_commas_in_the_environment() -> None:
+    environ = {
+        "TABHERD_SERVER__ALLOWED_HOSTS": "herd.test, other.test,",
+        "TABHERD_POOLS__SHOP__ALLOW_HOSTS": "shop.test",
+    }
+    config = load(environ=environ)
+    assert [*config.server.allowed_hosts] == ["herd.test", "other.test"]
+    assert [*config.pools["shop"].allow_hosts] == ["shop.test"]

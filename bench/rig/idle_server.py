@@ -1,4 +1,4 @@
-"""A server whose pages do nothing, in a process of its own: the real front door, broker and SQLite, without Chromium.
+"""A server whose pages do nothing, in a process of its own: the real front door, broker and store, without Chromium.
 
 What it is asked to do on a page is done at once, so what is left is what a task costs the server itself. Or, further
 down, tasks are not even run as commands: what is left then is the front door, the queue and the disk, which is what a
@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ from tabherd.browsers.port import TabPort
 from tabherd.core.model import Task
 from tabherd.edge.http import create_app
 from tabherd.edge.server import BACKLOG, STORE_FILE, Front
-from tabherd.store.sqlite import SqliteStore
+from tabherd.store.open import open_store
 
 from .caller import Caller
 from .instant import as_in_the_server, instant_broker
@@ -46,7 +46,7 @@ class IdleServer(msgspec.Struct, frozen=True):
     # The administrator's.
     token: str
     pid: int
-    # The file that it keeps its rows in.
+    # The file that it keeps its rows in, unless that is a database.
     store: Path
 
     def caller(self) -> Caller:
@@ -55,10 +55,10 @@ class IdleServer(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def idle_server(*, runs_commands: bool = True) -> Iterator[IdleServer]:
-    """One that is ready, with an empty store."""
+def idle_server(*, runs_commands: bool = True, store: str = "") -> Iterator[IdleServer]:
+    """One that is ready, with an empty SQLite file, or with the store at that address."""
     with tempfile.TemporaryDirectory(prefix="tabherd-bench-") as directory:
-        command = [sys.executable, "-m", __name__, directory, *([] if runs_commands else [NO_COMMANDS])]
+        command = [sys.executable, "-m", __name__, directory, store, *([] if runs_commands else [NO_COMMANDS])]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -80,14 +80,22 @@ async def _perform(page: TabPort, action: wire.AnyAction, progress: Progress) ->
     return None
 
 
-async def _run_nothing(task: Task, on_sent: Callable[[str], None], on_place: Callable[[], None]) -> Any:
-    """A task that is sent and over in one step."""
+async def _run_nothing(
+    task: Task,
+    on_sent: Callable[[str], None],
+    on_place: Callable[[], None],
+    write_sent: Callable[[], Awaitable[None]] | None = None,
+) -> Any:
+    """A task that is sent and over in one step; what has to be on disk before it is sent, is."""
+    on_place()
+    if write_sent is not None:
+        await write_sent()
     on_sent(NO_COMMAND_ID)
     return None
 
 
-async def _serve(directory: Path, *, runs_commands: bool) -> None:
-    store = SqliteStore(directory / STORE_FILE)
+async def _serve(directory: Path, address: str, *, runs_commands: bool) -> None:
+    store = open_store(address, directory / STORE_FILE)
     # Whoever deals out work in bursts has a thousand tasks of one agent waiting soon.
     scheduler = {"queue_max": QUEUE_MAX, "queue_max_per_agent": QUEUE_MAX, "deadline_ms": 3_600_000}
     try:
@@ -119,4 +127,4 @@ async def _serve(directory: Path, *, runs_commands: bool) -> None:
 
 if __name__ == "__main__":
     with as_in_the_server():
-        uvloop.run(_serve(Path(sys.argv[1]), runs_commands=NO_COMMANDS not in sys.argv))
+        uvloop.run(_serve(Path(sys.argv[1]), sys.argv[2], runs_commands=NO_COMMANDS not in sys.argv))

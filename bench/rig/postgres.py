@@ -40,7 +40,11 @@ class Postgres:
     @property
     def url(self) -> str:
         """Through its Unix socket, the quickest way there is."""
-        return f"postgresql://postgres@/postgres?host={self._sockets}&port={self.port}"
+        return self.url_of("postgres")
+
+    def url_of(self, database: str) -> str:
+        """The same of another database."""
+        return f"postgresql://postgres@/{database}?host={self._sockets}&port={self.port}"
 
     @property
     def tcp_url(self) -> str:

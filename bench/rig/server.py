@@ -92,6 +92,11 @@ class Server:
         self._process.kill()
         self._process.wait()
 
+    def cut(self) -> None:
+        """As a power cut of a machine that nobody starts again: the server and its browsers, at once."""
+        self.kill()
+        self._end_browsers()
+
     def stop(self) -> None:
         """In order: it keeps its sessions for the next start, and ends its browsers."""
         assert self._process is not None
@@ -111,6 +116,9 @@ class Server:
                 self.kill()
             assert self._process.stdout is not None
             self._process.stdout.close()
+        self._end_browsers()
+
+    def _end_browsers(self) -> None:
         leftovers = self._browsers()
         for browser in leftovers:
             with contextlib.suppress(psutil.NoSuchProcess):

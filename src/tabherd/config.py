@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from .config_checks import DEBUG_PORTS as DEBUG_PORTS
-from .config_checks import cross_check
+from .config_checks import cross_check, host_of
 from .config_checks import is_loopback as is_loopback
 from .errors import InvalidRequest, UnknownField
 
@@ -278,11 +278,28 @@ class Retention(Section, frozen=True, kw_only=True):
     rejected_max: Annotated[int, Meta(ge=0, le=1_000_000)] = 1_000
 
 
+class Cluster(Section, frozen=True, kw_only=True):
+    """Of nodes that share a PostgreSQL store."""
+
+    # Where other nodes reach this one; empty: the address that it listens on.
+    url: str = ""
+    # How often a node says that it lives.
+    beat_s: Annotated[float, Meta(ge=0.05, le=60)] = 3.0
+    # Without a beat for this long it distrusts itself and takes no commands.
+    pause_after_s: Annotated[float, Meta(ge=0.1, le=600)] = 7.0
+    # Without a beat for this long others take over what it had.
+    dead_after_s: Annotated[float, Meta(ge=0.2, le=600)] = 10.0
+    # PostgreSQL itself, where the store's address is that of a pooler such as PgBouncer: for being woken by others.
+    # Empty: the store's address. Behind a pooler, nodes look by themselves once a second instead.
+    direct_url: str = ""
+
+
 DEFAULT_TIERS: Mapping[str, int] = {"instant": 120, "default": 1_200, "pro": 3_600, "deep": 3_600}
 
 
 class Config(Section, frozen=True, kw_only=True):
-    # sqlite:///path, memory:// (nothing survives), or empty: tabherd.db in the state directory.
+    # sqlite:///path, postgresql://user@host/database (shared by any number of nodes), memory:// (nothing survives), or
+    # empty: tabherd.db in the state directory.
     store: str = ""
     server: Server = msgspec.field(default_factory=Server)
     auth: Auth = msgspec.field(default_factory=Auth)
@@ -294,6 +311,12 @@ class Config(Section, frozen=True, kw_only=True):
     locks: Locks = msgspec.field(default_factory=Locks)
     webhooks: Webhooks = msgspec.field(default_factory=Webhooks)
     retention: Retention = msgspec.field(default_factory=Retention)
+    cluster: Cluster = msgspec.field(default_factory=Cluster)
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether other nodes may share the store."""
+        return self.store.partition("://")[0] in ("postgresql", "postgres")
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -312,6 +335,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
         raise InvalidRequest(f"Configuration: {field}: {message}.", field=field) from None
     pools = {name: _implied(pool, tree["pools"][name]) for name, pool in config.pools.items()}
     config = msgspec.structs.replace(config, pools=pools)
+    if config.is_clustered and "host" not in tree.get("server", {}) and not is_loopback(host_of(config.store)):
+        # Nodes on other machines have to reach this one.
+        config = msgspec.structs.replace(config, server=msgspec.structs.replace(config.server, host="0.0.0.0"))
     cross_check(config)
     return config
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from .egress.policy import Rules, read_pinned
 from .errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from .config import Config, Pool
+    from .config import Cluster, Config, Pool
 
 # How many browsers can be launched on one machine: each needs a debug port that pages cannot reach.
 DEBUG_PORTS = 17
@@ -26,6 +26,17 @@ PROXY_FLAGS = ("--proxy-", "--no-proxy-server", "--host-rules", "--host-resolver
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach that address."""
     return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def host_of(url: str) -> str:
+    """The machine that an address of a database names; this one, if it names none or a directory of sockets."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or dict(parse_qsl(parts.query)).get("host", "")
+    except ValueError:
+        # Whoever opens it says what is wrong with it.
+        host = ""
+    return "localhost" if not host or host.startswith("/") else host
 
 
 def cross_check(config: Config) -> None:
@@ -45,11 +56,40 @@ def cross_check(config: Config) -> None:
     except ValueError as error:
         raise InvalidRequest(f"webhooks.allow_hosts: {error}.", field="webhooks.allow_hosts") from None
     scheme = config.store.partition("://")[0]
-    if config.store and scheme not in ("sqlite", "memory"):
-        raise InvalidRequest(f"store: '{scheme}' is not a store this build has; use sqlite:///path.", field="store")
+    if config.store and scheme not in ("sqlite", "memory", "postgresql", "postgres"):
+        raise InvalidRequest(
+            f"store: '{scheme}' is not a store there is; use sqlite:///path or postgresql://user@host/database.",
+            field="store",
+        )
+    _cross_check_cluster(config.cluster)
+    if config.is_clustered and config.locks.url.startswith("file:"):
+        raise InvalidRequest(
+            "locks.url: files of one machine are no locks for several; nodes on PostgreSQL keep their locks there.",
+            action="Remove locks.url, or name a PostgreSQL.",
+            field="locks.url",
+        )
     for name, pool in config.pools.items():
         _cross_check_pool(name, pool)
     _cross_check_pools(config.pools)
+
+
+def _cross_check_cluster(cluster: Cluster) -> None:
+    if not 2 * cluster.beat_s < cluster.pause_after_s < cluster.dead_after_s:
+        raise InvalidRequest(
+            "cluster.pause_after_s has to be above two beats (beat_s) and below dead_after_s: a node distrusts itself "
+            "before others may act.",
+            field="cluster.pause_after_s",
+        )
+    if cluster.url:
+        try:
+            address = urlsplit(cluster.url)
+            is_address = address.scheme == "http" and bool(address.hostname) and address.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address or address.path.strip("/") or address.query:
+            raise InvalidRequest(
+                f"cluster.url: '{cluster.url}' is not the address of a node; use http://host:port.", field="cluster.url"
+            )
 
 
 def _cross_check_pool(name: str, pool: Pool) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from .config import ENV_PREFIX, ENV_RESERVED, Config, Section, parse, state_dir
+from .config import ENV_PREFIX, ENV_RESERVED, Config, Pool, Section, parse, state_dir
 from .errors import InvalidRequest
 from .toml_edit import merged
 
@@ -181,4 +181,33 @@ def _place(tree: Tree, override: Override) -> None:
             )
         tree[key] = branch = dict(branch)
         tree = branch
-    tree[keys[-1]] = override.value
+    is_text = override.source == "environment" and isinstance(override.value, str)
+    tree[keys[-1]] = _split(override.value) if is_text and override.name in _lists(keys) else override.value
+
+
+def _split(text: str) -> list[str]:
+    """A list as the environment spells it."""
+    return [item for part in text.split(",") if (item := part.strip())]
+
+
+def _lists(keys: Sequence[str]) -> frozenset[str]:
+    """The dotted names of settings that are lists, in the section that the keys lead to."""
+    if len(keys) < 2:
+        return frozenset()
+    section = Pool if keys[0] == "pools" else _sections().get(keys[0])
+    prefix = ".".join(keys[:-1])
+    return frozenset() if section is None else frozenset(f"{prefix}.{name}" for name in _list_fields(section))
+
+
+@cache
+def _sections() -> Mapping[str, type[Section]]:
+    found = {field.name: field.type for field in msgspec.structs.fields(Config)}
+    return {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Section)}
+
+
+@cache
+def _list_fields(section: type[Section]) -> tuple[str, ...]:
+    about = msgspec.inspect.type_info(section)
+    assert isinstance(about, msgspec.inspect.StructType)
+    lists = (msgspec.inspect.ListType, msgspec.inspect.VarTupleType)
+    return tuple(field.name for field in about.fields if isinstance(field.type, lists))

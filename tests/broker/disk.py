@@ -11,7 +11,7 @@ from collections import Counter
 from tabherd.broker.task_archive import ARCHIVED
 from tabherd.core import caps
 from tabherd.core.lifecycle import LEASE, LeaseState, is_terminal
-from tabherd.core.model import ArchivedTask, RowT, Session, Tab
+from tabherd.core.model import ArchivedTask, RowT, Session, Tab, Waiter
 from tabherd.store.base import Op, Outcome
 from tabherd.store.memory import MemoryStore
 
@@ -45,4 +45,7 @@ class Disk(MemoryStore):
                 1 if row.state is LeaseState.RESERVED else pages[row.id]
             )
         counted[ARCHIVED] = len(self.rows(ArchivedTask))
+        # Those that several nodes share count from one, once any node has begun.
+        counted.update({name: caps.WAITING_BASE for name in self.counters() if name.startswith("waiting:")})
+        counted.update(caps.waiting_counter(row.pool) for row in self.rows(Waiter) if not row.granted_by)
         return {name: value for name, value in counted.items() if value}

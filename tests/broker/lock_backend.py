@@ -50,6 +50,8 @@ class SharedDomain:
         # Every acquisition that waited, and how long it was willing to.
         self.patience_s: list[float] = []
         self.closed = 0
+        # The lives of nodes whose connections were to be ended.
+        self.expelled: list[str] = []
         self._generations: dict[LockKey, int] = {}
         self._lines: dict[LockKey, deque[asyncio.Future[None]]] = {}
 
@@ -89,6 +91,10 @@ class SharedDomain:
         if self.broken is not None:
             raise self.broken
         return rows
+
+    async def expel(self, marker: str) -> int:
+        self.expelled.append(marker)
+        return 0
 
     async def close(self) -> None:
         self.closed += 1

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from tests.sim.stage import Stage, on_stage
 
-from tabherd.broker.admission import Claim
+from tabherd.broker.claim import Claim
 from tabherd.broker.stock import PooledTab
 from tabherd.core.caps import Caps
 from tabherd.core.lifecycle import LeaseState, TabState
@@ -190,8 +190,8 @@ def test_the_estimate_is_right_on_average() -> None:
             for _ in range(40):
                 began = stage.now
                 position = stage.admission.waiting + 1
-                is_full = stage.admission._full(agent, "") is not None
-                estimate = stage.admission._retry_after_ms(position, 4)
+                is_full = stage.admission.full(agent, "") is not None
+                estimate = stage.admission.retry_after_ms(position, 4)
                 claim = await stage.claim(agent, wait_ms=120_000)
                 if is_full and len(stage.admission._hold_times._recent_ms) >= 20:
                     told.append(estimate)

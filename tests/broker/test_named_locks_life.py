@@ -298,7 +298,7 @@ async def test_a_lock_whose_process_died_while_the_server_was_down_is_free(house
 async def test_everybody_sees_names_and_times_but_not_the_holders_of_others(house: House) -> None:
     lock = await take(house)
     await ask(house)
-    seen = {caller.agent_id: house.broker.named_locks.list(caller).locks[0] for caller in (ADA, BOB, ADMIN)}
+    seen = {caller.agent_id: (await house.broker.named_locks.list(caller)).locks[0] for caller in (ADA, BOB, ADMIN)}
     assert {view.acquired_at for view in seen.values()} == {lock.acquired_at}
     assert {view.waiters for view in seen.values()} == {1}
     assert (seen["ada"].holder, seen["root"].holder, seen["bob"].holder) == ("ada", "ada", None)

@@ -11,7 +11,7 @@ from tests.broker.house import ADA, House, agent, in_house, run_in_house
 from tests.broker.tasking import check_counters, ended, get, labels, rows, submit, with_retention, with_scheduler
 
 from tabherd import errors, wire
-from tabherd.broker.scheduler import RESULT_MAX_CHARS
+from tabherd.broker.task_ending import RESULT_MAX_CHARS
 from tabherd.core.lifecycle import TaskState
 from tabherd.core.model import ArchivedTask, TaskKey
 

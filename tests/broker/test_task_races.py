@@ -10,7 +10,7 @@ from tests.broker.house import BOB, House, in_house, run_in_house
 from tests.broker.tasking import ended, get, labels, rows, submit, with_scheduler
 
 from tabherd import errors
-from tabherd.broker.scheduler import LATE_QUEUED
+from tabherd.broker.task_ending import LATE_QUEUED
 from tabherd.core.lifecycle import TaskState
 from tabherd.core.task_queue import Limits, TaskQueue, Waiting
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import Tabherd
-from tests.client.canned import BROWSER, SESSION, STATS, CannedServer
+from tests.client.canned import BROWSER, NODE, SESSION, STATS, CannedServer
 
 HEALTH = {"status": "ok", "version": "9.9", "node": "nod_1"}
 DRAINING = {"code": "draining", "message": "", "retryable": True, "action": "", "details": {}}
@@ -17,11 +17,17 @@ DRAINING = {"code": "draining", "message": "", "retryable": True, "action": "", 
 def status(canned: CannedServer, tabherd: Tabherd) -> Any:
     """Ask for the status of a server with such browsers and such stats."""
 
-    def ask(*words: str, browser: dict[str, Any] | None = None, stats: dict[str, Any] | None = None) -> str:
+    def ask(
+        *words: str,
+        browser: dict[str, Any] | None = None,
+        stats: dict[str, Any] | None = None,
+        nodes: tuple[dict[str, Any], ...] = (NODE,),
+    ) -> str:
         canned.answer("GET", "/health", HEALTH)
         is_draining = (stats or {}).get("draining", False)
         canned.answer("GET", "/ready", DRAINING if is_draining else HEALTH, 503 if is_draining else 200)
         canned.answer("GET", "/stats", STATS | (stats or {}))
+        canned.answer("GET", "/nodes", {"nodes": nodes})
         canned.answer("GET", "/browsers", {"browsers": [BROWSER | (browser or {})]})
         canned.answer("GET", "/sessions", {"sessions": [SESSION, SESSION]})
         result = tabherd("status", *words)
@@ -38,6 +44,7 @@ def test_a_program_gets_everything_as_one_document(canned: CannedServer, status:
         "node": "nod_1",
         "ready": True,
         "draining": False,
+        "nodes": [NODE],
         "pools": {"default": STATS["pools"]["default"] | {"waiters": []}},
         "browsers": [BROWSER],
         "sessions": {"alice": 2},
@@ -56,6 +63,17 @@ def test_a_person_sees_the_node_the_pools_and_the_browsers(status: Any) -> None:
         *("brw_1", "default", "ready", "42", "1", "3", "4"),
         *("200", "MB", "2", "%", "closed", "Chromium/1"),
     ]
+
+
+def test_one_node_is_not_worth_a_table(status: Any) -> None:
+    assert "(this)" not in status()
+
+
+def test_several_nodes_are_shown_with_their_state(status: Any) -> None:
+    other = NODE | {"nodeId": "nod_2", "isSelf": False, "state": "silent", "beatAgeMs": 8_000}
+    lines = status(nodes=(NODE, other)).splitlines()
+    assert next(line for line in lines if line.startswith("nod_1")).split()[:3] == ["nod_1", "(this)", "up"]
+    assert next(line for line in lines if line.startswith("nod_2")).split()[1] == "silent"
 
 
 def test_what_was_not_measured_yet_is_a_dash(status: Any) -> None:

@@ -160,6 +160,7 @@ BUSY = {
 BROWSER = {
     "browserId": "brw_1",
     "pool": "default",
+    "node": "nod_1",
     "state": "ready",
     "pid": 42,
     "product": "Chromium/1",
@@ -174,6 +175,17 @@ BROWSER = {
     "suspect": False,
     "lastFailure": "",
     "startedAt": "2026-01-01T00:00:00.000Z",
+}
+NODE = {
+    "nodeId": "nod_1",
+    "url": "http://10.0.0.1:7722",
+    "state": "up",
+    "epoch": 3,
+    "isSelf": True,
+    "startedAt": "2026-01-01T00:00:00.000Z",
+    "beatAgeMs": 1_200,
+    "sessions": 2,
+    "freeSeats": 24,
 }
 STATS = {
     "node": "nod_1",

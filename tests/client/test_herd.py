@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.client.canned import BROWSER, BUSY, COMMAND, SESSION, STATS, CannedServer
+from tests.client.canned import BROWSER, BUSY, COMMAND, NODE, SESSION, STATS, CannedServer
 
 from tabherd.client import Tabherd
 from tabherd.errors import NodeUnreachable, StateConflict, TabBusy
@@ -119,6 +119,11 @@ def test_a_drain_is_begun_and_taken_back(canned: CannedServer, herd: Tabherd) ->
 def test_stats_are_read_by_pool(canned: CannedServer, herd: Tabherd) -> None:
     canned.answer("GET", "/stats", STATS)
     assert herd.stats().pools["default"].free_seats == 24
+
+
+def test_the_servers_that_share_the_store_are_listed(canned: CannedServer, herd: Tabherd) -> None:
+    canned.answer("GET", "/nodes", {"nodes": [NODE]})
+    assert [(node.node_id, node.state, node.is_self) for node in herd.nodes()] == [("nod_1", "up", True)]
 
 
 def test_a_command_is_looked_up_and_cancelled_by_its_id(canned: CannedServer, herd: Tabherd) -> None:

@@ -13,6 +13,7 @@ from tabherd.core.model import (
     TABLES,
     ArchivedTask,
     Audit,
+    Beat,
     Browser,
     Checkpoint,
     Command,
@@ -22,15 +23,20 @@ from tabherd.core.model import (
     NamedLock,
     Node,
     Row,
+    Secret,
     Session,
     Tab,
     Task,
     TaskKey,
+    Waiter,
     changed,
 )
 
 ROWS: list[Row] = [
     Node(id="nod_1", epoch=3, url="http://127.0.0.1:7722", pid=4, started_at=5),
+    Beat(id="nod_1", epoch=3, at=6, sessions=2, free_seats=3),
+    Waiter(id="ses_2", node_id="nod_1", pool="default", agent_id="alice", key="schlüssel", arrived_at=7),
+    Secret(id="nodes", value="00"),
     Browser(id="brw_1", node_id="nod_1", pool="default", state=BrowserState.READY),
     Session(id="ses_1", state=LeaseState.ACTIVE, agent_id="alice", pool="default", key="schlüssel", fence=7),
     Tab(id="tab_1", session_id="ses_1", node_id="nod_1", browser_id="brw_1", state=TabState.READY),

@@ -95,6 +95,10 @@ def prepared(checkout: Path) -> Path:
             shutil.copy(ROOT / packages / name, checkout / packages)
             both += (checkout / packages / name).read_bytes()
         (checkout / ".setup" / stamp).write_text(hashlib.sha256(both).hexdigest()[:16])
+    balancers = checkout / ".setup" / "balancers" / "bin"
+    balancers.mkdir(parents=True)
+    for name in ("nginx", "haproxy"):
+        (balancers / name).symlink_to(str(shutil.which("true")))
     first = setup(checkout, "dev")
     assert first.stdout == "set-up: installing tabherd[dev] and what it depends on\n"
     return checkout
@@ -114,6 +118,17 @@ def test_a_changed_dependency_is_installed(prepared: Path) -> None:
 def test_a_browser_that_was_removed_is_looked_for_again(prepared: Path) -> None:
     (prepared / ".setup" / "browser").write_text("/nowhere/chromium")
     assert "looking for a browser" in setup(prepared, "run").stdout
+
+
+def test_load_balancers_that_cannot_be_had_are_named_with_the_way_to_get_them(prepared: Path) -> None:
+    (prepared / ".setup" / "balancers" / "bin" / "haproxy").unlink()
+    program(prepared, "apt-get", "echo no such package; exit 1")
+    script = prepared / "tools" / "setup"
+    # Whether this machine has one is no matter here.
+    script.write_text(script.read_text().replace(":/usr/sbin", ""))
+    lines = setup(prepared, "dev").stderr.splitlines()
+    assert lines[0] == "no such package"
+    assert lines[-1].endswith("'apt-get install nginx haproxy').")
 
 
 def test_an_unknown_wish_is_refused(checkout: Path) -> None:

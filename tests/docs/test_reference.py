@@ -36,7 +36,7 @@ def test_every_error_code_is_documented_with_a_meaning_and_a_next_step(code: str
 def _keys() -> list[str]:
     sections = (
         *(config.Server, config.Auth, config.Pool, config.Gate),
-        *(config.Scheduler, config.Webhooks, config.Retention),
+        *(config.Scheduler, config.Webhooks, config.Retention, config.Cluster),
     )
     return [f"{each.__name__}.{field.name}" for each in sections for field in msgspec.structs.fields(each)]
 
@@ -53,6 +53,7 @@ def test_every_section_of_the_configuration_is_looked_at() -> None:
         "## [locks]",
         "## [webhooks]",
         "## [retention]",
+        "## [cluster]",
     ]
 
 

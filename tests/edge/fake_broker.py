@@ -31,7 +31,7 @@ class FakeSessions:
         # Replaces `open` where a test needs it to wait, fail or misbehave.
         self.on_open: Callable[[], Awaitable[Any]] | None = None
 
-    async def open(self, caller: Caller, request: wire.OpenSession) -> wire.SessionView:
+    async def open(self, caller: Caller, request: wire.OpenSession, *, grant: str = "") -> wire.SessionView:
         self.callers.append(caller)
         if self.on_open is not None:
             await self.on_open()
@@ -210,6 +210,7 @@ class FakeAuditor:
 
 BROWSER = wire.BrowserView(
     browser_id="brw_1",
+    node="nod_1",
     pool="default",
     state="ready",
     pid=42,
@@ -324,6 +325,9 @@ class FakeBroker:
 
     def clock(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def nodes(self) -> wire.NodePage:
+        return wire.NodePage(nodes=[])
 
     def any_browser(self) -> None:
         """There is none."""

@@ -49,7 +49,7 @@ class FakeNamedLocks:
             raise LockNotFound("The lock is not held.", name=name)
         del self.held[name]
 
-    def list(self, caller: Caller) -> wire.LockPage:
+    async def list(self, caller: Caller) -> wire.LockPage:
         return wire.LockPage(locks=[wire.HeldLock(name=name, held=True, waiters=0) for name in self.held])
 
     async def advisory(self, caller: Caller) -> wire.AdvisoryLocks:

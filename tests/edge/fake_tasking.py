@@ -73,7 +73,7 @@ class FakeTasks:
     async def cancel(self, caller: Caller, task_id: str) -> wire.TaskView:
         return await self.get(caller, task_id)
 
-    def stats(self) -> wire.SchedulerStats:
+    async def stats_of_all(self) -> wire.SchedulerStats:
         queue = wire.QueueStats(total_queued=len(self.views), total_inflight=0, agents={})
         return wire.SchedulerStats(queue=queue, metrics=wire.TaskMetrics(**NONE_YET, agents={}), config={})
 

@@ -11,6 +11,7 @@ async def test_browsers_are_shown_with_everything_an_operator_looks_for(alice: h
     (browser,) = (await alice.get("/browsers")).json()["browsers"]
     assert browser == {
         "browserId": "brw_1",
+        "node": "nod_1",
         "pool": "default",
         "state": "ready",
         "pid": 42,

@@ -143,7 +143,7 @@ ABLATIONS: dict[str, Patch] = {
     "silent owners are reaped": patching(Reaper, "sweep", _nothing_async),
     "commands at work are marked": patching(SimMarks, "left", lambda self: self._file.clear() or {}),
     "unknown contexts are disposed of": patching(SimBrowser, "context_ids", _no_contexts),
-    "leftovers of an earlier life are taken up": patching(Adoption, "_recover", _nothing_async),
+    "leftovers of an earlier life are taken up": patching(Adoption, "take_up", _nothing_async),
     "the lease is checked again after a wait": _forget_waiters,
     "a page that died is rebuilt once": _rebuild_for_each_witness,
     "a release is compared with the fence when its turn comes": patching(Leases, "end", _end_whoever_holds_it),

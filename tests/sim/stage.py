@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from tabherd.broker.admission import Admission, Claim
+from tabherd.broker.admission import Admission
+from tabherd.broker.claim import Claim
 from tabherd.broker.stock import PooledTab
 from tabherd.browsers.pool import Listener, Pool, PoolPolicy
 from tabherd.browsers.port import Page, PageEnd

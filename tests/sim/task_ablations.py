@@ -193,10 +193,12 @@ def _try_for_ever(self: Scheduler, row: Task) -> bool:
 def _forget_attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
     """That it was tried is known to memory alone."""
 
-    async def update(self: Scheduler, row: Task) -> Task:
-        return row
+    def update(self: TaskLog, task: LiveTask) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
 
-    monkeypatch.setattr(Scheduler, "_update", update)
+    monkeypatch.setattr(TaskLog, "update", update)
     return World
 
 
@@ -256,7 +258,7 @@ TASK_ABLATIONS: dict[str, Patch] = {
     "no agent has more in flight than it may": patching(TaskQueue, "_limit_of", _unlimited),
     "priority goes before arrival": patching(TaskQueue, "_rank", _first_come),
     "deadlines have a timer": patching(TaskDeadlines, "_set", _nothing),
-    "a task is tried as often as the settings say": patching(Scheduler, "_may_repeat", _try_for_ever),
+    "a task is tried as often as the settings say": patching(Scheduler, "may_repeat", _try_for_ever),
     "that a task was tried is on disk before it is tried again": _forget_attempts,
     "results are at hand for a while": patching(TaskArchive, "_due", _archive_at_once),
     "a smaller queue drops nothing": _drop_what_is_over_the_limit,

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tabherd.broker.scheduler import LATE_QUEUED
+from tabherd.broker.task_ending import LATE_QUEUED
 from tabherd.core.lease import HELD_STATES
 from tabherd.core.lifecycle import TASK, TaskState, is_terminal
 from tabherd.core.model import ArchivedTask, Session, Task, TaskKey

@@ -51,7 +51,7 @@ def postgres_url(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
 
 
 def empty(connection: psycopg.Connection, schema: str) -> None:
-    for name in (*(table.name for table in TABLES.values()), "counters", "writers"):
+    for name in (*(table.name for table in TABLES.values()), "counters", "writers", "task_turns"):
         connection.execute(f"DELETE FROM {schema}.{name}".encode())
 
 

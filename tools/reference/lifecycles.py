@@ -28,6 +28,7 @@ def write() -> Iterator[str]:
         "Command": lifecycle.COMMAND,
         "Task": lifecycle.TASK,
         "Delivery of a webhook": lifecycle.DELIVERY,
+        "Node": lifecycle.NODE,
     }
     for name, moves_of in tables.items():
         reached = {after for moves in moves_of.values() for after in moves.values()}

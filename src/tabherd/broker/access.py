@@ -21,10 +21,19 @@ from .registry import LiveSession, LiveTab, Registry
 class Access:
     """Ownership, as verbs ask for it."""
 
-    def __init__(self, *, store: Store, registry: Registry, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        registry: Registry,
+        clock: Callable[[], int],
+        refuse_untrusted: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._registry = registry
         self._clock = clock
+        # Raises while this node may have lost what it has.
+        self._refuse_untrusted = refuse_untrusted
 
     async def seen(self, caller: Caller, session_id: str) -> Session:
         """The row of a session that the caller may see, also after its end."""
@@ -60,6 +69,7 @@ class Access:
 
     def usable_tab(self, caller: Caller, tab_id: str, session_id: str | None, fence: int | None) -> LiveTab:
         """The tab, if commands of this caller may reach it now, under the lease that it names."""
+        self._refuse_untrusted()
         tab = self.tab(caller, tab_id)
         session = tab.session.row
         if tab.session.is_ending or tab.session.is_changing_hands:

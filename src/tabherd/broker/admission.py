@@ -8,6 +8,8 @@ left. Pooled tabs make room for callers that find none, the oldest first. Sessio
 already and need only a seat: they come before everybody else.
 
 The counts here are this node's own and exact; the store's counters are checked again when the session is reserved.
+Where several nodes share the store, callers wait for all of them at once (see `shared_admission`): then the queue here
+stays empty, and what is left to this file is what the node itself has to give.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
 
 from ..browsers.pool import Pool
 from ..browsers.slot import Slot
@@ -24,6 +25,7 @@ from ..core.fairness import Waiter, WaitQueue
 from ..core.hold_times import HoldTimes
 from ..core.lifecycle import LeaseState
 from ..errors import QueueFull, TabherdError
+from .claim import Claim, Place, Shared
 from .stock import PooledTab, Stock
 
 # How long a caller that does not want to wait waits all the same for a pooled tab that is being closed for it.
@@ -32,47 +34,24 @@ EVICTION_LIMIT_MS = 2_000
 PLACES_SHOWN = 20
 
 
-class Place(NamedTuple):
-    """Where a caller stands that waits for a session."""
-
-    waiter: Waiter
-    # In the order of grants, from 1.
-    position: int
-    # When it may expect its turn.
-    expected_wait_ms: int
-
-
-class Claim:
-    """A place in the pool: counted until it is given back."""
-
-    def __init__(self, session_id: str, agent_id: str, key: str, slot: Slot | None) -> None:
-        self.session_id = session_id
-        self.agent_id = agent_id
-        self.key = key
-        # Where its seat is; None while it has none, because its browser died.
-        self.slot = slot
-        # The tab that comes with the place, until it is checked out or found dead.
-        self.pooled: PooledTab | None = None
-        # What the place is taken for: a session that is being opened, is open, or is being ended.
-        self.state = LeaseState.RESERVED
-        self.claimed_at = 0
-        # Real tabs that it has.
-        self.tabs = 1
-
-
 class Admission:
-    """The places of one pool."""
+    """The places of one pool on this node."""
 
     def __init__(
         self,
         pool: Pool,
         caps: Caps,
         *,
+        store_caps: Caps | None = None,
         max_waiters: int,
         clock: Callable[[], int],
         close: Callable[[PooledTab], Awaitable[None]],
     ) -> None:
         self.caps = caps
+        # What the store's counters may reach; other than `caps` only where other nodes count in them as well.
+        self.store_caps = store_caps or caps
+        # Other nodes' callers and places; None: there are none.
+        self.shared: Shared | None = None
         # Tabs that nobody holds.
         self.stock = Stock()
         self._pool = pool
@@ -94,7 +73,11 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        return len(self._queue)
+        return len(self._queue) if self.shared is None else self.shared.waiting
+
+    @property
+    def max_waiters(self) -> int:
+        return self._queue.max_waiters
 
     @property
     def active(self) -> int:
@@ -106,6 +89,16 @@ class Admission:
         """Real tabs of the pool on this node, pooled ones and those that are being closed for room included."""
         return self._claimed_tabs + len(self.stock) + len(self._evictions)
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether there is no place for anybody until one is given back."""
+        return 0 < self.caps.max_active <= len(self._claims)
+
+    @property
+    def is_evicting(self) -> bool:
+        """Whether a pooled tab is being closed to make room."""
+        return bool(self._evictions)
+
     def count(self, state: LeaseState) -> int:
         """Places that are taken by sessions in that state."""
         if state is LeaseState.POOLED:
@@ -114,9 +107,11 @@ class Admission:
 
     def places_of(self, agent_id: str) -> list[Place]:
         """Where that agent's callers stand in the queue, the next one first. Costs O(agents) for each of them."""
+        if self.shared is not None:
+            return self.shared.places_of(agent_id)
         first = self._queue.of_agent(agent_id)[:PLACES_SHOWN]
         positions = [(waiter, self._queue.position(waiter.id, self._by_agent) or 1) for waiter in first]
-        return [Place(waiter, position, self._retry_after_ms(position)) for waiter, position in positions]
+        return [Place(waiter, position, self.retry_after_ms(position)) for waiter, position in positions]
 
     # --- Getting in -----------------------------------------------------------------------------------------
 
@@ -147,6 +142,19 @@ class Admission:
             del self._turns[session_id]
             self._queue.withdraw(session_id)
 
+    def take(self, session_id: str, agent_id: str, key: str) -> Claim | None:
+        """A place for this session now, or none; for who keeps the order of those who wait."""
+        if not self.has_place(agent_id, key):
+            return None
+        claim = Claim(session_id, agent_id, key, None)
+        pooled = self.stock.take(agent_id, key)
+        if pooled is not None:
+            self._give_pooled(claim, pooled)
+        else:
+            claim.slot = self._pool.seat(session_id)
+            assert claim.slot is not None
+        return self._count(claim)
+
     def adopt(self, session_id: str, agent_id: str, key: str, slot: Slot | None, tabs: int) -> Claim:
         """Count a session that exists already: it was open when an earlier life of this node ended."""
         if slot is not None:
@@ -161,7 +169,7 @@ class Admission:
             oldest = self.stock.take_oldest()
             if oldest is None:
                 cap = self.caps.max_tabs
-                raise capacity_refusal("tab_cap", self.tabs, cap, None, self._retry_after_ms(1, cap))
+                raise capacity_refusal("tab_cap", self.tabs, cap, None, self.retry_after_ms(1, cap))
             await asyncio.shield(self.evict(oldest))
         claim.tabs += 1
         self._claimed_tabs += 1
@@ -190,6 +198,14 @@ class Admission:
             claim.slot.unseat(claim.session_id)
             self._give_pooled(claim, other)
 
+    def has_place(self, agent_id: str, key: str) -> bool:
+        """Whether such a caller could have a place now."""
+        if self.full(agent_id, key) is not None:
+            return False
+        if self.stock.find(agent_id, key) is not None:
+            return True
+        return self._pool.free_seats > 0 and self._has_tab_room
+
     # --- Giving back ----------------------------------------------------------------------------------------
 
     def give_back(self, claim: Claim) -> None:
@@ -212,6 +228,9 @@ class Admission:
         """The place is free again, while its seat stays with the tab that was pooled."""
         self._uncount(claim)
         self.stock.put(pooled)
+        # None where the store's counters have these caps: then room was made before it was written down.
+        for excess in self.stock.take_excess(self.caps):
+            self.evict(excess)
         self.pump()
 
     def evict(self, pooled: PooledTab) -> asyncio.Future[None]:
@@ -238,16 +257,18 @@ class Admission:
         """Raise the refusal if that agent can have no session more."""
         cap = self.caps.max_active_per_agent
         if cap and self._by_agent[agent_id] >= cap:
-            raise capacity_refusal("agent_cap", self._by_agent[agent_id], cap, None, self._retry_after_ms(1, cap))
+            raise capacity_refusal("agent_cap", self._by_agent[agent_id], cap, None, self.retry_after_ms(1, cap))
 
-    def reconfigure(self, caps: Caps, max_waiters: int) -> None:
+    def reconfigure(self, caps: Caps, max_waiters: int, store_caps: Caps | None = None) -> None:
         """Follow other caps from now on. What is above a lower one stays until it is given back."""
-        self.caps = caps
+        self.caps, self.store_caps = caps, store_caps or caps
         self._queue.max_waiters = max_waiters
         self.pump()
 
     def turn_away(self, refusal: Callable[[], TabherdError]) -> None:
-        """Refuse everybody who waits now."""
+        """Refuse everybody who waits now for a place on this node."""
+        if self.shared is not None:
+            self.shared.turn_away(refusal)
         for session_id, turn in self._turns.items():
             if self._queue.withdraw(session_id) is not None and not turn.done():
                 turn.set_exception(refusal())
@@ -256,27 +277,17 @@ class Admission:
         """Grant whatever can be granted. Called whenever a place may have become free."""
         self._reseat_all()
         while self._queue:
-            waiter = self._queue.pick(self._by_agent, self._is_admissible)
+            waiter = self._queue.pick(self._by_agent, lambda waiter: self.has_place(waiter.agent_id, waiter.key))
             if waiter is None:
                 break
-            claim = Claim(waiter.id, waiter.agent_id, waiter.key, None)
-            pooled = self.stock.take(waiter.agent_id, waiter.key)
-            if pooled is not None:
-                self._give_pooled(claim, pooled)
-            else:
-                claim.slot = self._pool.seat(waiter.id)
-                assert claim.slot is not None
-            self._turns[waiter.id].set_result(self._count(claim))
+            claim = self.take(waiter.id, waiter.agent_id, waiter.key)
+            assert claim is not None
+            self._turns[waiter.id].set_result(claim)
         self._make_room()
+        if self.shared is not None:
+            self.shared.has_room()
 
     # --- Parts ----------------------------------------------------------------------------------------------
-
-    def _is_admissible(self, waiter: Waiter) -> bool:
-        if self._full(waiter.agent_id, waiter.key) is not None:
-            return False
-        if self.stock.find(waiter.agent_id, waiter.key) is not None:
-            return True
-        return self._pool.free_seats > 0 and self._has_tab_room
 
     @property
     def _has_tab_room(self) -> bool:
@@ -294,10 +305,14 @@ class Admission:
     def _make_room(self) -> None:
         """For those who could be admitted if only there were room: more browsers, or the oldest pooled tab."""
         lacking = sum(not turn.done() for _, turn in self._reseats) + len(self._queue)
+        self.make_room(lacking, self._lacks_only_room)
+
+    def make_room(self, lacking: int, lacks_only_room: Callable[[], bool]) -> None:
+        """The same for so many callers; room is made at the cost of a pooled tab only if they lack nothing else."""
         if lacking and self._pool.free_seats == 0:
             self._pool.need(lacking)
         has_room = self._pool.free_seats > 0 and self._has_tab_room
-        if has_room or self._evictions or not self._lacks_only_room():
+        if has_room or self._evictions or not lacks_only_room():
             return
         oldest = self.stock.take_oldest()
         if oldest is not None:
@@ -307,7 +322,7 @@ class Admission:
         """Whether somebody within all caps waits for a seat or a tab."""
         if any(not turn.done() for _, turn in self._reseats):
             return True
-        first = self._queue.find(self._by_agent, lambda waiter: self._full(waiter.agent_id, waiter.key) is None)
+        first = self._queue.find(self._by_agent, lambda waiter: self.full(waiter.agent_id, waiter.key) is None)
         return first is not None
 
     def _evicted(self, pooled: PooledTab, closing: asyncio.Future[None]) -> None:
@@ -332,7 +347,7 @@ class Admission:
         try:
             return self._queue.enter(session_id, agent_id, key)
         except QueueFull as error:
-            error.retry_after_ms = self._retry_after_ms(len(self._queue))
+            error.retry_after_ms = self.retry_after_ms(len(self._queue))
             # For tasks a full queue is 429; a caller of a session hears that the service is not available.
             error.status = 503
             raise
@@ -360,7 +375,7 @@ class Admission:
         if not counts[name]:
             del counts[name]
 
-    def _full(self, agent_id: str, key: str) -> tuple[CapReason, int, int] | None:
+    def full(self, agent_id: str, key: str) -> tuple[CapReason, int, int] | None:
         """The first cap that leaves no room, with its count and bound."""
         caps = self.caps
         if key and caps.max_active_per_key and self._by_key[key] >= caps.max_active_per_key:
@@ -373,16 +388,16 @@ class Admission:
 
     def _refusal(self, waiter: Waiter) -> TabherdError:
         position = self._queue.position(waiter.id, self._by_agent) or 1
-        full = self._full(waiter.agent_id, waiter.key)
+        full = self.full(waiter.agent_id, waiter.key)
         if full is None and not self._has_tab_room:
             full = ("tab_cap", self.tabs, self.caps.max_tabs)
         if full is None and not self._pool.is_ready:
             return self._pool.refusal()
         # Within the caps, yet every browser is full: more of them are on their way, or cannot be had.
         reason, count, cap = full or ("pool_cap", len(self._claims), len(self._claims))
-        return capacity_refusal(reason, count, cap, position, self._retry_after_ms(position, cap))
+        return capacity_refusal(reason, count, cap, position, self.retry_after_ms(position, cap))
 
-    def _retry_after_ms(self, position: int, capacity: int | None = None) -> int:
+    def retry_after_ms(self, position: int, capacity: int | None = None) -> int:
         return self._hold_times.retry_after_ms(position, capacity or len(self._claims))
 
 

@@ -42,6 +42,8 @@ log = structlog.get_logger("adoption")
 
 # More than one node can hold.
 SESSIONS_MAX = 100_000
+# Why a session had to be taken up by the next life of its node.
+RESTARTED = "broker_restarted"
 
 Found = dict[str, list[BrowserPort]]
 
@@ -96,7 +98,7 @@ class Adoption:
         adopted = {browser.row.id for browsers in found.values() for browser in browsers}
         for row in sessions:
             if row.browser_id not in adopted:
-                await self._recover(row)
+                await self.take_up(row, RESTARTED)
         for mark in at_work.values():
             # Of pages that are gone, or will be.
             self._marks.clear(mark)
@@ -146,7 +148,7 @@ class Adoption:
                     self._bind(row, browser, slot, tabs, pages, at_work)
                 else:
                     await self._dispose(browser, row)
-                    await self._recover(row)
+                    await self.take_up(row, RESTARTED)
                     continue
                 context_ids.discard(row.context_id)
             for stray in context_ids:
@@ -156,7 +158,7 @@ class Adoption:
             log.warning("adopted browser failed", browserId=slot.row.id, error=str(error))
             for row in sessions:
                 if row.id not in bound:
-                    await self._recover(row)
+                    await self.take_up(row, RESTARTED)
 
     async def _attach(self, browser: BrowserPort, row: Session) -> list[tuple[Tab, TabPort | None]]:
         """The tabs of a session that was in use or pooled, each with its page if that is still there."""
@@ -208,15 +210,15 @@ class Adoption:
             sessionId=row.id,
             agentId=row.agent_id,
             pool=row.pool,
-            reason="broker_restarted",
+            reason=RESTARTED,
             result="existing-tab",
         )
 
-    async def _recover(self, row: Session) -> None:
+    async def take_up(self, row: Session, reason: str) -> None:
         """Bring back a session that is in no browser, or settle it if it was not in use or its time is over."""
         is_held = row.state in (LeaseState.ACTIVE, LeaseState.RECOVERING)
         if not is_held or row.pool not in self._pools:
-            await patiently(lambda: self._leases.settle_leftover(row, "broker_restarted"))
+            await patiently(lambda: self._leases.settle_leftover(row, reason))
             return
         if self._clock() >= row.deadline_at:
             await patiently(lambda: self._leases.settle_leftover(row, "deadline"))
@@ -228,7 +230,7 @@ class Adoption:
         live = self._leases.bind(row, None, claim, [(_settled(tab), None) for tab in tabs])
         self._note_silence(live)
         self._pause_again(live)
-        self._recovery.resume(live, "broker_restarted")
+        self._recovery.resume(live, reason)
 
     def _pause_again(self, live: LiveSession) -> None:
         """What a person has, a person keeps."""

@@ -12,18 +12,20 @@ from typing import Any
 
 import structlog
 
-from .. import config
+from .. import config, wire
 from ..actions.engine import perform as perform_on_page
 from ..browsers.pool import Listener, Pool
 from ..browsers.port import BrowserPort, Launcher, Page, PageEnd, PageListener
 from ..browsers.slot import Slot
+from ..cluster.cluster import Cluster
+from ..cluster.membership import Load
 from ..config import Config
 from ..core.breaker import BreakerState
-from ..core.lifecycle import LEASE, BrowserState, is_terminal
-from ..core.model import Browser, Node
+from ..core.lifecycle import LEASE, NODE, BrowserState, NodeEvent, advance, is_terminal
+from ..core.model import Browser, Node, changed
 from ..locks.base import AsyncBackend
 from ..metrics import Metrics
-from ..store.base import Delete, Put, Store
+from ..store.base import Delete, Put, Require, Store, Update
 from .access import Access
 from .admission import Admission
 from .adoption import Adoption
@@ -31,6 +33,7 @@ from .audit import Auditor
 from .checkpoints import Checkpoints
 from .commands import Commands
 from .credentials import Credentials
+from .entering import Entering
 from .events import EventBus
 from .files import Files
 from .idempotency import Keys
@@ -39,22 +42,26 @@ from .leases import SERVER_STOPPED, Leases, Perform
 from .ledger import Ledger
 from .marks import Marks
 from .named_locks import NamedLocks
+from .node_views import lone_view, node_views
 from .opening import Opening
 from .operations import Operations
 from .order import ordered
 from .owners import Owners
 from .patience import patiently
-from .policies import PoolFollower, caps_of, policy_of
+from .policies import PoolFollower, caps_of, policy_of, shared_caps_of
 from .pooling import Pooling
 from .reaper import Reaper
 from .recovery import Recovery
 from .registry import LiveSession, Registry
 from .sessions import Sessions
 from .settings import Settings
+from .shared_admission import SharedAdmission
 from .tab_locks import TabLocks
 from .tabs import Tabs
+from .takeover import Takeover
 from .tasking import Tasking
 from .turns import Turns
+from .waiting_rows import forget_node
 
 log = structlog.get_logger("broker")
 
@@ -91,10 +98,13 @@ class Broker:
         perform: Perform = perform_on_page,
         owners: Owners | None = None,
         locks: AsyncBackend | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         # What is in force; it may change.
         self.settings = Settings(config)
         self.node = node
+        # The other nodes; None: there are none, and never will be.
+        self.cluster = cluster
         self.events = events
         self.metrics = metrics
         self.credentials = credentials
@@ -113,6 +123,7 @@ class Broker:
             name: Admission(
                 self._pools[name],
                 caps_of(settings, memory_bytes),
+                store_caps=None if cluster is None else shared_caps_of(settings),
                 max_waiters=settings.max_waiters,
                 clock=clock,
                 close=lambda pooled: self._pooling.close(pooled),
@@ -120,7 +131,13 @@ class Broker:
             for name, settings in config.pools.items()
         }
         self.settings.subscribe(
-            PoolFollower(pools=self._pools, admissions=self._admissions, metrics=metrics, memory_bytes=memory_bytes)
+            PoolFollower(
+                pools=self._pools,
+                admissions=self._admissions,
+                metrics=metrics,
+                memory_bytes=memory_bytes,
+                is_shared=cluster is not None,
+            )
         )
         self.operations = Operations(
             node_id=node.id,
@@ -131,7 +148,14 @@ class Broker:
             clock=clock,
             evict_on=lambda browser_id: self._pooling.evict_on(browser_id),
         )
-        access = Access(store=store, registry=self._registry, clock=clock)
+        if cluster is not None:
+            self.operations.refuse_untrusted = cluster.membership.refuse_untrusted
+        access = Access(
+            store=store,
+            registry=self._registry,
+            clock=clock,
+            refuse_untrusted=self.operations.refuse_untrusted,
+        )
         turns = Turns(registry=self._registry, events=events, clock=clock)
         self.auditor = Auditor(store=store, ledger=self._ledger, ids=self._ids, clock=clock)
         self.tab_locks = TabLocks(
@@ -158,6 +182,7 @@ class Broker:
             ids=self._ids,
             clock=clock,
             spawn=self._spawn,
+            cluster=cluster,
         )
         self._checkpoints = Checkpoints(
             node_id=node.id,
@@ -198,6 +223,7 @@ class Broker:
             owners=self._owners,
             ids=self._ids,
             clock=clock,
+            spawn=self._spawn,
             perform=perform,
         )
         self._pooling = Pooling(
@@ -222,6 +248,34 @@ class Broker:
             spawn=self._spawn,
             perform=perform,
         )
+        # Where callers wait for places of all nodes, by pool; empty: there are no others.
+        self._shared: dict[str, SharedAdmission] = {}
+        if cluster is not None:
+            self._shared = {
+                name: SharedAdmission(
+                    pool=pool,
+                    admission=self._admissions[name],
+                    store=store,
+                    cluster=cluster,
+                    operations=self.operations,
+                    opening=self.opening,
+                    choose=self._pooling.choose,
+                    ids=self._ids,
+                    clock=clock,
+                    spawn=self._spawn,
+                )
+                for name, pool in self._pools.items()
+            }
+        entering = Entering(
+            admissions=self._admissions,
+            shared=self._shared,
+            leases=self.leases,
+            opening=self.opening,
+            pooling=self._pooling,
+            ids=self._ids,
+            refuse_when_draining=self.operations.refuse_sessions,
+            spawn=self._spawn,
+        )
         self.sessions = Sessions(
             settings=self.settings,
             store=store,
@@ -229,6 +283,7 @@ class Broker:
             admissions=self._admissions,
             leases=self.leases,
             opening=self.opening,
+            entering=entering,
             pooling=self._pooling,
             recovery=self._recovery,
             checkpoints=self._checkpoints,
@@ -238,9 +293,7 @@ class Broker:
             auditor=self.auditor,
             events=events,
             metrics=metrics,
-            ids=self._ids,
             clock=clock,
-            refuse_when_draining=self.operations.refuse_sessions,
             spawn=self._spawn,
         )
         self.tabs = Tabs(
@@ -297,6 +350,8 @@ class Broker:
             clock=clock,
             operations=self.operations,
             spawn=self._spawn,
+            cluster=cluster,
+            seats=lambda pool: self._pools[pool].free_seats,
         )
         self.settings.subscribe(lambda _, new: self.tasking.reconfigure(new))
         self.reaper = Reaper(
@@ -325,6 +380,17 @@ class Broker:
             clock=clock,
             listen=self._listen_on,
         )
+        if cluster is not None:
+            self._takeover = Takeover(
+                node_id=node.id,
+                store=store,
+                pools=self._pools,
+                adoption=self._adoption,
+                membership=cluster.membership,
+                chance=chance or SystemRandom(),
+                is_draining=lambda: self.is_draining,
+            )
+            cluster.membership.load = self._load
         # Set once it knows what an earlier life left; before that, sessions that live are unknown to it.
         self.has_settled = asyncio.Event()
         self._feed_gauges()
@@ -336,13 +402,18 @@ class Broker:
         await self._adoption.run()
         await self.named_locks.start()
         self._ledger.start()
+        await asyncio.gather(*(shared.start() for shared in self._shared.values()))
         await self.tasking.start()
         self.has_settled.set()
         self._services = [
             asyncio.create_task(self.reaper.run(), name="reaper"),
             asyncio.create_task(self.reaper.forget_forever(), name="forget"),
+            *(asyncio.create_task(shared.run(), name=f"waiters of {name}") for name, shared in self._shared.items()),
         ]
         await asyncio.gather(*(pool.wait_tried() for pool in self._pools.values()))
+        if self.cluster is not None:
+            # Not before it has browsers to put sessions into.
+            self.cluster.membership.on_gone = self._inherit
 
     async def stop(self) -> None:
         """End every browser. Sessions that are open are kept on disk with their state, for the next start."""
@@ -351,6 +422,7 @@ class Broker:
             service.cancel()
         if self._services:
             await asyncio.wait(self._services)
+        await asyncio.gather(*(shared.stop() for shared in self._shared.values()))
         await self.tasking.stop()
         await self.named_locks.stop()
         kept = await asyncio.gather(*(self._keep(live) for live in self._registry), return_exceptions=True)
@@ -384,6 +456,22 @@ class Broker:
         self.operations.stop()
         await self._registry.idle.wait()
 
+    async def _inherit(self, gone: Node) -> None:
+        """Take over, together with the other nodes, what a node has left that is over; then forget it."""
+        await self.named_locks.release_node(gone)
+        await forget_node(self._store, gone.id, Require(Node, gone.id, gone.version))
+        # Tasks that need no session of it do not wait for those that do.
+        await asyncio.gather(self._takeover.run(gone), self.tasking.settle_node(gone))
+        # Nothing is left of it. Its row stays, so that no later life of it can be taken for that one.
+        await self._store.apply(Update(changed(gone, state=advance(NODE, gone.state, NodeEvent.INHERIT))))
+
+    def _load(self) -> Load:
+        return Load(
+            is_draining=self.is_draining,
+            sessions=len(self._registry),
+            free_seats=sum(pool.free_seats for pool in self._pools.values()),
+        )
+
     def drop_controller(self, controller_id: str) -> None:
         """A controller's connection is closed: its queued and running commands end, and so do its tab locks."""
         self.commands.drop_controller(controller_id)
@@ -392,6 +480,13 @@ class Broker:
     def any_browser(self) -> BrowserPort | None:
         """A browser that runs, to be asked what browsers here are."""
         return next((slot.browser for slot in self._slots() if slot.browser is not None), None)
+
+    def nodes(self) -> wire.NodePage:
+        """All nodes that share the store."""
+        if self.cluster is None:
+            load = self._load()
+            return wire.NodePage(nodes=[lone_view(self.node, load)])
+        return wire.NodePage(nodes=node_views(self.cluster.membership, self._load(), self._clock()))
 
     @property
     def is_draining(self) -> bool:

@@ -9,7 +9,7 @@ because the session may have changed hands or ended meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -114,12 +114,14 @@ class Commands:
         request: Request,
         on_accepted: Callable[[str, int], None] = lambda command_id, position: None,
         *,
+        before_send: Callable[[], Awaitable[None]] | None = None,
         is_recorded: bool = True,
     ) -> wire.CommandView:
         """Run it and answer with its result; a failure is raised, with the command's id in its details.
 
-        `on_accepted` hears the command's id and its place in the queue, 0 when it runs at once. What is recorded
-        elsewhere, as the outcome of a task is, need not be recorded as that of a command as well.
+        `on_accepted` hears the command's id and its place in the queue, 0 when it runs at once. `before_send` is done
+        when it is its turn, before anything reaches the page. What is recorded elsewhere, as the outcome of a task is,
+        need not be recorded as that of a command as well.
         """
         self._refuse_when_draining()
         kind = kind_of(request)
@@ -142,7 +144,7 @@ class Commands:
         self._registry.count_command(1)
         try:
             on_accepted(accepted.ticket.id, accepted.position)
-            view = await self._run_accepted(caller, accepted, request)
+            view = await self._run_accepted(caller, accepted, request, before_send)
             accepted.ended.set_result(view)
             return view
         except BaseException as error:
@@ -175,9 +177,9 @@ class Commands:
         command = accepted.command if accepted is not None else await self._ledger.find(command_id)
         if command is None:
             epoch = epoch_of_command(command_id)
-            if epoch is None or epoch >= self._epoch:
+            if epoch is None or epoch == self._epoch or epoch > await self._ledger.latest_epoch(self._epoch):
                 raise CommandNotFound("No such command.")
-            # Accepted by an earlier life of this node, which died before it could write the outcome down.
+            # Accepted by a life of this or another node that died before it could write the outcome down.
             return command_view(unseen(command_id, self._node_id))
         if not caller.may_see(command.agent_id):
             raise CommandNotFound("No such command.")
@@ -259,7 +261,13 @@ class Commands:
 
     # --- Running --------------------------------------------------------------------------------------------
 
-    async def _run_accepted(self, caller: Caller, accepted: Accepted, request: Request) -> wire.CommandView:
+    async def _run_accepted(
+        self,
+        caller: Caller,
+        accepted: Accepted,
+        request: Request,
+        before_send: Callable[[], Awaitable[None]] | None,
+    ) -> wire.CommandView:
         """From an accepted ticket to the recorded outcome. The ticket is returned on every path."""
         tab, ticket = accepted.tab, accepted.ticket
         try:
@@ -268,6 +276,8 @@ class Commands:
             await self._turns.wait(tab, ticket)
             queued_ms = self._clock() - ticket.entered_at
             self._metrics.gate_wait_seconds.observe(queued_ms / 1000)
+            if before_send is not None:
+                await before_send()
             self._check_again(caller, accepted, request)
         except Cancelled as error:
             self._turns.leave(tab, ticket)

@@ -56,7 +56,8 @@ EVENT_TYPES: Final[Mapping[str, str]] = {
     "lock.acquired": "A caller has a named lock; holder and fence say who, expiresAt until when unless it is renewed.",
     "lock.released": "A named lock is free; reason: released, disconnected, owner_dead, caller_left, server_restarted.",
     "lock.expired": "The lease of a named lock ended before it was renewed; it is free.",
-    "lock.lost": "A named lock is no longer its holder's, who must stop; reason: backend_lost, taken_meanwhile.",
+    "lock.lost": "A named lock is no longer its holder's, who must stop; reason: backend_lost, taken_meanwhile, "
+    "node_died, node_fenced.",
     "browser.ready": "A browser was started, or found again after a restart of the server, and takes sessions.",
     "browser.crashed": "A browser died, hung or could not be started; reason says how. Its sessions are recovered.",
     "browser.draining": "A browser takes nothing new because an operator said so; its replacement starts.",
@@ -126,6 +127,8 @@ class EventBus:
         self._clock = clock
         # The last event's number; 0 before the first.
         self._seq = 0
+        # The first event's number that was ever here.
+        self._first = 1
         # Event number n is at n % len; None where the ring has not turned yet.
         self._ring: list[Event | None] = [None] * ring
         self._waiting: list[asyncio.Future[None]] = []
@@ -135,6 +138,15 @@ class EventBus:
     def last_id(self) -> EventId:
         """The place of the newest event."""
         return EventId(self.epoch, self._seq)
+
+    @property
+    def oldest_seq(self) -> int:
+        """The number of the oldest event that the ring still has, or will have."""
+        return max(self._first, self._seq - len(self._ring) + 1)
+
+    def now(self) -> int:
+        """Milliseconds since 1970, as events have it."""
+        return self._clock()
 
     def publish(self, type: str, /, **fields: Any) -> Event:
         """Number the event, keep it and wake those who listen. Field names are in wire spelling."""
@@ -148,7 +160,7 @@ class EventBus:
         event = Event(self.epoch, self._seq, type, self._clock(), fields)
         self._ring[self._seq % len(self._ring)] = event
         if self._waiting:
-            self._wake()
+            self.wake()
         return event
 
     def subscribe(
@@ -170,15 +182,17 @@ class EventBus:
     def close(self) -> None:
         """End every subscription, now and later; they read what is left and stop."""
         self.is_closed = True
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have those who wait look again."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
-    async def _next_publish(self) -> None:
+    async def news(self) -> None:
+        """Return when there is something new, or may be."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         try:
@@ -222,10 +236,15 @@ class Subscription:
         """Whether nothing more will come: it was closed, or the bus was and all of it has been read."""
         return not self._is_open or (self._bus.is_closed and self.position == self._bus.last_id)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something to read, though it may not match."""
+        return self.position != self._bus.last_id
+
     def take(self) -> Event | None:
         """The next event that matches, if one is there already."""
         bus = self._bus
-        newest, oldest = bus._seq, max(1, bus._seq - len(bus._ring) + 1)
+        newest, oldest = bus._seq, bus.oldest_seq
         if self.position.epoch != bus.epoch or self.position.seq > newest:
             return self._reset("epoch")
         if self.position.seq + 1 < oldest:
@@ -242,8 +261,8 @@ class Subscription:
 
     async def wait(self) -> None:
         """Return when there may be something to take."""
-        if self.position == self._bus.last_id and not self.is_ended:
-            await self._bus._next_publish()
+        if not self.is_behind and not self.is_ended:
+            await self._bus.news()
         else:
             # A long scan is under way: let the others run first.
             await asyncio.sleep(0)

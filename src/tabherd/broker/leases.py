@@ -30,8 +30,9 @@ from ..errors import (
     TabherdError,
 )
 from ..store.base import Add, Applied, Delete, Op, Store, Update
-from .admission import Admission, Claim
+from .admission import Admission
 from .checkpoints import Checkpoints
+from .claim import Claim
 from .events import EventBus
 from .files import Files
 from .order import Rank, held

@@ -15,6 +15,7 @@ from ..core.lifecycle import COMMAND, CommandState, is_terminal
 from ..core.model import Audit, Command
 from ..errors import StoreUnavailable
 from ..store.base import Put, Store
+from ..store.evaluate import SEQUENCE_PREFIX
 
 # Outcomes that may wait for the disk; beyond it the oldest are dropped and counted (they read as outcome_unknown).
 PENDING_MAX = 5_000
@@ -64,6 +65,10 @@ class Ledger:
     async def find(self, command_id: str) -> Command | None:
         pending = self._pending.get(command_id)
         return pending if isinstance(pending, Command) else await self._store.get(Command, command_id)
+
+    async def latest_epoch(self, epoch: int) -> int:
+        """The epoch of the life that began last, of any node that shares the store with this life."""
+        return max(epoch, await self._store.counter(f"{SEQUENCE_PREFIX}epoch"))
 
     async def flush(self) -> None:
         """Returns when everything so far is on disk."""

@@ -16,12 +16,15 @@ class LiveTask:
         "arrival",
         "assigned_at",
         "ended",
+        "entered_at",
         "has_begun",
         "is_being_updated",
         "is_cancelled",
         "is_late",
         "is_leasing",
+        "is_leaving",
         "is_serial",
+        "is_unwanted",
         "lane",
         "mark",
         "put_back",
@@ -29,7 +32,9 @@ class LiveTask:
         "session",
         "state",
         "told",
+        "unsent",
         "work",
+        "written",
     )
 
     def __init__(self, row: Task, arrival: int) -> None:
@@ -41,6 +46,8 @@ class LiveTask:
             self.told["tabId"] = row.tab_id
         # Its number among all that were admitted: who came first goes first.
         self.arrival = arrival
+        # Since when it waits here, or waits again.
+        self.entered_at = 0
         # Where it runs, and whether that is a tab, which does one thing at a time.
         self.lane = ""
         self.is_serial = bool(row.tab_id or row.session_id)
@@ -59,9 +66,16 @@ class LiveTask:
         self.is_leasing = False
         # That it was sent to a page.
         self.mark: int | None = None
+        # Its row before it was to be sent, while that is being written; None before, and once it is sent.
+        self.unsent: Task | None = None
+        # Settled when its row, as it was last changed, is on disk; None when nobody waits for that.
+        self.written: asyncio.Future[None] | None = None
+        # It is to be given back to the other nodes when its work here has ended; it is being given back.
+        self.is_unwanted = False
+        self.is_leaving = False
         # How often it was put back before it was sent.
         self.put_back = 0
-        # Set with its end on disk.
+        # Set with its end on disk, or when it is no longer this node's.
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property

@@ -59,6 +59,9 @@ class LoneDomain:
     async def list(self) -> list[LockRow]:
         return [hold.row() for hold in self._holds.values()]
 
+    async def expel(self, marker: str) -> int:
+        return 0
+
     async def close(self) -> None:
         self._holds.clear()
 

@@ -25,6 +25,7 @@ from ..core.model import NamedLock
 from ..errors import LockDeadlock, LockTimedOut, StoreUnavailable, TabherdError
 from ..locks.base import AsyncBackend, AsyncHold, Holder, named_key, this_process
 from .lock_holds import Holds, LiveLock
+from .lock_rows import LockRows, Occupied
 
 log = structlog.get_logger("locks")
 
@@ -32,6 +33,11 @@ log = structlog.get_logger("locks")
 RETRY_S: Final = 0.5
 # Added to the time of the last one in line, so that a waiter's own timer is always the first to ring.
 MARGIN_S: Final = 1.0
+# After finding that another node's holder has what the backend gives away, it is left alone for so long: that node may
+# want to take it again.
+OCCUPIED_S: Final = 0.25
+# How long grants that are being written may delay a stop.
+STOP_LIMIT_S: Final = 5.0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,9 +98,17 @@ class Grants:
     """Those who wait for named locks on this server, and how they get them."""
 
     def __init__(
-        self, *, node_id: str, backend: AsyncBackend, queue: LockQueue, holds: Holds, clock: Callable[[], int]
+        self,
+        *,
+        node_id: str,
+        rows: LockRows,
+        backend: AsyncBackend,
+        queue: LockQueue,
+        holds: Holds,
+        clock: Callable[[], int],
     ) -> None:
         self._node_id = node_id
+        self._rows = rows
         self._backend = backend
         self._queue = queue
         self._holds = holds
@@ -148,7 +162,10 @@ class Grants:
             if not competition.is_granting:
                 competition.task.cancel()
         if tasks:
-            await asyncio.wait(tasks)
+            _, unfinished = await asyncio.wait(tasks, timeout=STOP_LIMIT_S)
+            # Their rows were not written, or are for the next life to bury.
+            for task in unfinished:
+                task.cancel()
 
     # --- The competition ------------------------------------------------------------------------------------
 
@@ -185,10 +202,16 @@ class Grants:
             if hold is None:
                 continue
             competition.is_granting = True
-            if await self._grant(name, hold):
-                return
+            pause_s = 0.0
+            try:
+                if await self._grant(name, hold):
+                    return
+            except Occupied:
+                pause_s = OCCUPIED_S
+                self._tell_busy(name)
             await self._holds.give_back(hold)
             competition.is_granting = False
+            await asyncio.sleep(pause_s)
 
     async def _take(self, name: str, first: Waiter) -> AsyncHold | None:
         """The backend's lock; None: look again who is first."""
@@ -212,14 +235,17 @@ class Grants:
         return hold
 
     async def _grant(self, name: str, hold: AsyncHold) -> bool:
-        """Give it to the first who is still there; False when nobody is."""
-        row: NamedLock | None = None
+        """Give it to the first who is still there; False when nobody is. `Occupied` if it is not ours to give."""
+        may_stand = False
         while (first := self._first(name)) is not None:
             try:
-                row = await self._holds.record(self._row(first.asked, hold))
+                row = await self._rows.record(self._row(first.asked, hold))
             except StoreUnavailable as error:
+                # It may have been written all the same.
+                may_stand = True
                 await self._wait_out(name, error)
                 continue
+            may_stand = True
             if first.is_gone:
                 # It left while its row was written, and nobody was told of it.
                 self._queue.leave(first.asked.wish)
@@ -229,9 +255,16 @@ class Grants:
             self._holds.bind(live)
             first.tell(live)
             return True
-        if row is not None:
-            await self._holds.discard(row)
+        if may_stand:
+            await self._rows.discard(name)
         return False
+
+    def _tell_busy(self, name: str) -> None:
+        """Who does not wait hears that it is held."""
+        for waiter in self._line(name):
+            if not waiter.asked.wait_ms:
+                waiter.tell(None)
+                self._queue.leave(waiter.asked.wish)
 
     async def _wait_out(self, name: str, error: StoreUnavailable) -> None:
         """The store or the backend is away: who does not wait hears so, the others when their time is over."""

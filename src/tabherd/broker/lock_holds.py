@@ -22,12 +22,13 @@ import structlog
 
 from ..core.lease import OwnerProcess
 from ..core.lock_queue import LockQueue
-from ..core.model import NamedLock, changed
-from ..errors import LockLost, StoreUnavailable
-from ..locks.base import AsyncBackend, AsyncHold, named_key, this_process
-from ..store.base import Applied, Conflict, Delete, Insert, Outcome, Store, Update
+from ..core.model import NamedLock, Node, changed
+from ..errors import LockLost, LockTimedOut, StoreUnavailable
+from ..locks.base import AsyncBackend, AsyncHold, marker_of, named_key, this_process
+from ..store.base import Store
 from .audit import Auditor
 from .events import EventBus
+from .lock_rows import LockRows, lock_lost
 from .owners import Owners
 from .patience import patiently
 from .views import rfc3339
@@ -36,6 +37,8 @@ log = structlog.get_logger("locks")
 
 # Rows of an earlier life that are looked at side by side.
 ADOPT_BATCH: Final = 25
+# For so long a lock of an earlier life may be in the hands of another node that looks whether it could have it.
+ADOPT_WAIT_S: Final = 2.0
 
 
 class LiveLock:
@@ -69,6 +72,7 @@ class Holds:
         *,
         node_id: str,
         store: Store,
+        rows: LockRows,
         backend: AsyncBackend,
         queue: LockQueue,
         owners: Owners,
@@ -79,6 +83,7 @@ class Holds:
     ) -> None:
         self._node_id = node_id
         self._store = store
+        self._rows = rows
         self._backend = backend
         self._queue = queue
         self._owners = owners
@@ -102,15 +107,6 @@ class Holds:
         return None if live is None or live.is_over else live
 
     # --- Beginning ------------------------------------------------------------------------------------------
-
-    async def record(self, row: NamedLock) -> NamedLock:
-        """Write that somebody is about to have it; answers with the row and its fence."""
-        outcome = await self._store.apply(Insert(row, numbered="fence"))
-        if isinstance(outcome, Conflict):
-            # A row that an unanswered write left behind: nobody was told of it, and the backend's lock is ours.
-            assert outcome.row is not None, f"{row.id} exists and does not"
-            outcome = await self._store.apply(Update(changed(row, version=outcome.row.version), numbered="fence"))
-        return _stored(outcome)
 
     def bind(self, live: LiveLock) -> None:
         """Its holder has it from now on. Its row is on disk, and it has left the line."""
@@ -138,7 +134,11 @@ class Holds:
             expires_at = self._clock() + lease_ms
             live.expires_at = max(live.expires_at, expires_at)
             self._arm(live)
-            live.row = await self._save(changed(live.row, lease_ms=lease_ms, expires_at=expires_at))
+            try:
+                live.row = await self._rows.save(changed(live.row, lease_ms=lease_ms, expires_at=expires_at))
+            except LockLost:
+                self.end(live, "lock.lost", "taken_meanwhile")
+                raise
             if not live.is_over:
                 live.expires_at = expires_at
                 self._arm(live)
@@ -148,7 +148,7 @@ class Holds:
         async with live.mutex:
             if live.is_over:
                 return False
-            await self._remove(live.row)
+            await self._rows.remove(live.row)
             if not live.is_over:
                 self._over(live, "lock.released", reason)
             await self._let_go(live)
@@ -168,9 +168,18 @@ class Holds:
             # Then it is free already: the backend keeps no lock of a connection that is gone.
             log.info("the backend had lost the lock already", lock=hold.key.label, error=error.message)
 
-    async def discard(self, row: NamedLock) -> None:
-        """Remove the row of a lock that nobody was told of."""
-        await patiently(lambda: self._remove(row))
+    def forfeit(self) -> None:
+        """Others have declared this node dead: what it has is theirs to give, and every holder must stop."""
+        self._rows.is_forfeited = True
+        for live in self:
+            self.end(live, "lock.lost", "node_fenced")
+
+    async def release_node(self, gone: Node) -> None:
+        """Free what was held through a node that is over: first the rows, then what the backend still keeps for it."""
+        async for row in self._rows.release_node(gone):
+            self._publish("lock.lost", row, row.expires_at, "node_died")
+        if ended := await self._backend.expel(marker_of(gone.id, gone.epoch)):
+            log.info("connections of a node that is over were ended", nodeId=gone.id, connections=ended)
 
     async def stop(self) -> None:
         """Let the backend have its locks back; the rows stay, for the next life to take them up again."""
@@ -187,26 +196,35 @@ class Holds:
             return await self._bury(row, "lock.released", "server_restarted")
         if row.expires_at <= now:
             return await self._bury(row, "lock.expired", "expired")
-        try:
-            hold = await self._backend.try_acquire(named_key(row.id), this_process(f"{holder_of(row)} via tabherd"))
-        except StoreUnavailable as error:
-            log.warning("a lock of an earlier life cannot be taken again", lock=row.id, error=error.message)
-            hold = None
+        hold = await self._taken_again(row)
         if hold is None:
             return await self._bury(row, "lock.lost", "taken_meanwhile")
         generation = hold.generation or 0
         if row.generation and generation != row.generation + 1:
             await self.give_back(hold)
             return await self._bury(row, "lock.lost", "taken_meanwhile")
-        live = LiveLock(await self._save(changed(row, generation=generation)), hold)
+        live = LiveLock(await self._rows.save(changed(row, generation=generation)), hold)
         self._queue.keep(row.id, party_of(row.agent_id, row.controller))
         self._held[row.id] = live
         self._watch(live)
         log.info("lock kept", lock=row.id, agentId=row.agent_id, fence=row.fence)
         return None
 
+    async def _taken_again(self, row: NamedLock) -> AsyncHold | None:
+        """The backend's lock of an earlier life; None if it cannot be had."""
+        key, holder = named_key(row.id), this_process(f"{holder_of(row)} via tabherd")
+        try:
+            if self._rows.is_shared:
+                return await self._backend.acquire(key, ADOPT_WAIT_S, holder)
+            return await self._backend.try_acquire(key, holder)
+        except LockTimedOut:
+            return None
+        except StoreUnavailable as error:
+            log.warning("a lock of an earlier life cannot be taken again", lock=row.id, error=error.message)
+            return None
+
     async def _bury(self, row: NamedLock, event: str, reason: str) -> None:
-        await self._remove(row)
+        await self._rows.remove(row)
         self._publish(event, row, row.expires_at, reason)
 
     def _watch(self, live: LiveLock) -> None:
@@ -247,7 +265,7 @@ class Holds:
 
     async def _clear(self, live: LiveLock) -> None:
         async with live.mutex:
-            await patiently(lambda: self._remove(live.row))
+            await patiently(lambda: self._rows.remove(live.row))
             await self._let_go(live)
 
     async def _let_go(self, live: LiveLock) -> None:
@@ -258,20 +276,6 @@ class Holds:
         del self._held[live.name]
         self._queue.free(live.name)
         self.on_free(live.name)
-
-    async def _save(self, row: NamedLock) -> NamedLock:
-        outcome = await self._store.apply(Update(row))
-        if isinstance(outcome, Conflict):
-            # An earlier write, or removal, went through although nobody could say so.
-            again = Insert(row) if outcome.row is None else Update(changed(row, version=outcome.row.version))
-            outcome = await self._store.apply(again)
-        return _stored(outcome)
-
-    async def _remove(self, row: NamedLock) -> None:
-        outcome = await self._store.apply(Delete(NamedLock, row.id, row.version))
-        if isinstance(outcome, Conflict) and outcome.row is not None:
-            outcome = await self._store.apply(Delete(NamedLock, row.id, outcome.row.version))
-            assert isinstance(outcome, Applied), f"{row.id} has one writer, this node ({outcome})"
 
     def _tell(self, event: str, live: LiveLock, reason: str = "") -> None:
         row = live.row
@@ -304,18 +308,6 @@ def party_of(agent_id: str, controller: str) -> str:
 def holder_of(row: NamedLock) -> str:
     """The holder as people see it."""
     return party_of(row.agent_id, row.controller) or row.agent_id
-
-
-def lock_lost(name: str) -> LockLost:
-    return LockLost("The lock is no longer held with this ticket: it expired, was lost, or was given back.", name=name)
-
-
-def _stored(outcome: Outcome) -> NamedLock:
-    """The row as it was written, which must have worked: it has one writer, this node."""
-    assert isinstance(outcome, Applied), outcome
-    (row,) = outcome.rows
-    assert isinstance(row, NamedLock)
-    return row
 
 
 def _owner_key(name: str) -> str:

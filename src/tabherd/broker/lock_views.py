@@ -31,26 +31,25 @@ def granted_view(live: LiveLock, ticket: str) -> wire.LockView:
     )
 
 
-def skipped_view(name: str, live: LiveLock | None) -> wire.LockView:
+def skipped_view(name: str, row: NamedLock | None, expires_at: int) -> wire.LockView:
     """For somebody who found it held."""
-    if live is None:
+    if row is None:
         return wire.LockView(name=name, acquired=False, holder=OUTSIDE)
-    row = live.row
     return wire.LockView(
         name=name,
         acquired=False,
         holder=holder_of(row),
         agent_id=row.agent_id,
         acquired_at=rfc3339(row.acquired_at),
-        expires_at=moment(live.expires_at),
+        expires_at=moment(expires_at),
     )
 
 
-def listed_view(caller: Caller, name: str, live: LiveLock | None, waiters: int) -> wire.HeldLock:
-    """For somebody who looks."""
-    if live is None:
+def listed_view(caller: Caller, name: str, held: tuple[NamedLock, int] | None, waiters: int) -> wire.HeldLock:
+    """For somebody who looks: of what is held, the row, and when it is over."""
+    if held is None:
         return wire.HeldLock(name=name, held=False, waiters=waiters)
-    row = live.row
+    row, expires_at = held
     is_visible = caller.may_see(row.agent_id)
     return wire.HeldLock(
         name=name,
@@ -59,7 +58,7 @@ def listed_view(caller: Caller, name: str, live: LiveLock | None, waiters: int) 
         agent_id=row.agent_id if is_visible else None,
         fence=row.fence if is_visible else None,
         acquired_at=rfc3339(row.acquired_at),
-        expires_at=moment(live.expires_at),
+        expires_at=moment(expires_at),
         waiters=waiters,
     )
 
@@ -67,12 +66,10 @@ def listed_view(caller: Caller, name: str, live: LiveLock | None, waiters: int) 
 def advisory_view(
     caller: Caller, row: LockRow, ours: NamedLock | None, waiters: int, counts: Counts, now: int
 ) -> wire.AdvisoryLock:
-    """What the backend says, and what this server knows better: its own holder, and who waits in its own line."""
+    """What the backend says, and what servers know better: whose caller has it, and how many wait."""
     acquired_at = row.acquired_at if ours is None else ours.acquired_at
     is_visible = caller.is_admin or (ours is not None and caller.may_see(ours.agent_id))
     holder = holder_of(ours) if ours is not None else row.holder.label or "" if row.holder is not None else ""
-    # The first of the line competes in the backend on behalf of all of them.
-    outside = len(row.waiters) - (1 if waiters and ours is None else 0)
     return wire.AdvisoryLock(
         label=row.label,
         held=row.holder is not None,
@@ -81,7 +78,7 @@ def advisory_view(
         host=row.holder.host if row.holder is not None and caller.is_admin else None,
         acquired_at=None if acquired_at is None else rfc3339(acquired_at),
         held_ms=None if acquired_at is None else max(0, now - acquired_at),
-        waiters=max(0, outside) + waiters,
+        waiters=waiters,
         timeouts=row.counts.timeouts + counts.timeouts,
         skips=row.counts.skips + counts.skips,
         consecutive_skips=row.counts.consecutive_skips + counts.consecutive_skips,

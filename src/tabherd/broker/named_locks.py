@@ -1,15 +1,17 @@
-"""Named locks: mutual exclusion by name among callers of this server, and with programs that use `tabherd.locks`.
+"""Named locks: mutual exclusion by name among callers of all nodes, and with programs that use `tabherd.locks`.
 
 The verbs. Who waits is served first come, first served (`core.lock_queue`); `lock_grants` brings a lock to the first in
 line, `lock_holds` keeps it and ends it. What is checked here, each time:
 
 - The ticket is the secret of whoever has the lock: without it, or for another agent, nothing is renewed or given back.
 - After a wait everything is decided again: a lock that was over as soon as it was granted is not handed out.
+- A lock that is held through another node is renewed and given back there: that is `Elsewhere`.
 - While the server drains no lock is granted; those that are held stay held, and can be renewed and given back.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -17,8 +19,12 @@ from typing import Any
 import structlog
 
 from .. import wire
+from ..cluster.cluster import Cluster
+from ..cluster.elsewhere import Elsewhere
+from ..cluster.fenced_store import fenced
 from ..config import Config
 from ..core.lock_queue import LockLimits, LockQueue, Wish
+from ..core.model import Node
 from ..errors import Capacity, InvalidRequest, LockNotFound, LockReentered, LockTimedOut, NotOwner
 from ..locks.base import AsyncBackend, LockRow, named_key
 from ..metrics import Metrics
@@ -30,7 +36,8 @@ from .ids import Ids
 from .lock_contention import Contention
 from .lock_domain import LoneDomain
 from .lock_grants import Asked, Grants
-from .lock_holds import Holds, LiveLock, hash_of, holder_of, lock_lost, party_of
+from .lock_holds import Holds, LiveLock, hash_of, holder_of, party_of
+from .lock_rows import LockRows, lock_lost
 from .lock_views import OUTSIDE, advisory_view, granted_view, listed_view, moment, skipped_view
 from .operations import Operations
 from .owners import Owners
@@ -62,8 +69,13 @@ class NamedLocks:
         ids: Ids,
         clock: Callable[[], int],
         spawn: Callable[[Coroutine[Any, Any, None]], None],
+        cluster: Cluster | None = None,
     ) -> None:
         self._settings = settings
+        # The other nodes, which share the store; None: there are none.
+        self._cluster = cluster
+        # Waits for the end of this life, if others may end it.
+        self._watching: asyncio.Task[None] | None = None
         self._owners = owners
         self._metrics = metrics
         self._operations = operations
@@ -73,9 +85,11 @@ class NamedLocks:
         # Without a backend no other program shares these locks.
         self._backend: AsyncBackend = LoneDomain(clock) if backend is None else backend
         self._queue = LockQueue(_limits(settings.current))
+        self._rows = LockRows(node_id=node_id, store=store, is_shared=cluster is not None, clock=clock)
         self._holds = Holds(
             node_id=node_id,
             store=store,
+            rows=self._rows,
             backend=self._backend,
             queue=self._queue,
             owners=owners,
@@ -84,7 +98,14 @@ class NamedLocks:
             clock=clock,
             spawn=spawn,
         )
-        self._grants = Grants(node_id=node_id, backend=self._backend, queue=self._queue, holds=self._holds, clock=clock)
+        self._grants = Grants(
+            node_id=node_id,
+            rows=self._rows,
+            backend=self._backend,
+            queue=self._queue,
+            holds=self._holds,
+            clock=clock,
+        )
         self._contention = Contention()
         settings.subscribe(self._follow)
         operations.on_draining = self._turn_away
@@ -95,13 +116,26 @@ class NamedLocks:
     async def start(self) -> None:
         """Take up the locks of an earlier life, before anybody is served."""
         await self._holds.adopt()
+        if self._cluster is not None:
+            self._watching = asyncio.create_task(self._give_up_when_fenced(self._cluster), name="locks of this life")
 
     async def stop(self) -> None:
         """Grant nothing more; what is held stays on disk, for the next start."""
+        if self._watching is not None:
+            self._watching.cancel()
         self._turn_away()
         await self._grants.stop()
         await self._holds.stop()
         await self._backend.close()
+
+    async def release_node(self, gone: Node) -> None:
+        """Free what was held through another node, which is over. Every node that is left may do so, at once."""
+        await self._holds.release_node(gone)
+
+    async def _give_up_when_fenced(self, cluster: Cluster) -> None:
+        await cluster.membership.is_fenced.wait()
+        self._grants.turn_away(fenced)
+        self._holds.forfeit()
 
     # --- Verbs ----------------------------------------------------------------------------------------------
 
@@ -116,23 +150,25 @@ class NamedLocks:
         named_key(name)
         if request.skip and request.wait_ms:
             raise InvalidRequest("Who skips does not wait: skip goes without waitMs.", field="skip")
-        if request.ticket is not None and (live := self._held_with(name, request.ticket)) is not None:
-            # Asked for again, because the answer was lost.
-            return await self._renewed(caller, live, request.ticket, request.lease_ms)
+        if request.ticket is not None:
+            if (live := self._held_with(name, request.ticket)) is not None:
+                # Asked for again, because the answer was lost.
+                return await self._renewed(caller, live, request.ticket, request.lease_ms)
+            await self._refer(name, request.ticket)
         self._operations.refuse_sessions()
         ticket = request.ticket or self._ids.mint("lck")
         asked = self._asked(caller, name, request, controller, connection_id, ticket)
         if not request.wait_ms and not self._is_free(name):
             if self._queue.has_or_wants(asked.wish.party, name) and not request.skip:
                 raise LockReentered("This controller holds the lock, or waits for it, already.", name=name)
-            return self._missed(name, request, self._queue.waiters(name) + 1)
+            return await self._missed(name, request, self._queue.waiters(name) + 1)
         began = self._clock()
         position = self._queue.enter(asked.wish)
         if request.wait_ms and (position > 1 or self._queue.is_held(name)):
             self._contention.waited(name)
         live = await self._grants.wait(asked)
         if live is None:
-            return self._missed(name, request, position)
+            return await self._missed(name, request, position)
         if live.is_over:
             raise lock_lost(name)
         self._metrics.lock_wait_seconds.observe((self._clock() - began) / 1000)
@@ -145,6 +181,7 @@ class NamedLocks:
         caller.require("locks")
         live = self._held_with(name, ticket)
         if live is None:
+            await self._refer(name, ticket)
             raise lock_lost(name)
         return await self._renewed(caller, live, ticket, lease_ms)
 
@@ -156,12 +193,14 @@ class NamedLocks:
             _check_holder(caller, live)
             if await to_the_end(self._holds.release(live, reason), self._spawn):
                 return
+        await self._refer(name, ticket)
         raise LockNotFound("The lock is not held with this ticket.", name=name)
 
-    def list(self, caller: Caller) -> wire.LockPage:
-        """Names that are held through this server or waited for, by name; see `lock_views` for who sees what."""
+    async def list(self, caller: Caller) -> wire.LockPage:
+        """Names that callers of any node hold, or callers of this one wait for; see `lock_views` for who sees what."""
         caller.require("locks")
-        held = {live.name: live for live in self._holds if not live.is_over}
+        held = {name: (row, row.expires_at) for name, row in (await self._rows.of_all_others()).items()}
+        held |= {live.name: (live.row, live.expires_at) for live in self._holds if not live.is_over}
         names = sorted({*held, *self._queue.names_waited_for()})
         return wire.LockPage(
             locks=[listed_view(caller, name, held.get(name), self._queue.waiters(name)) for name in names]
@@ -171,16 +210,19 @@ class NamedLocks:
         """Every lock of the backend that is held or waited for, also by programs of their own."""
         caller.require("locks")
         rows = {row.label: row for row in await self._backend.list()}
+        held = await self._rows.of_all_others()
+        held |= {live.name: live.row for live in self._holds if not live.is_over}
         # A lock that is just being handed over in our own line may be nobody's in the backend.
         for name in self._queue.names_waited_for():
             rows.setdefault(name, LockRow(label=name, holder=None, acquired_at=None))
         now = self._clock()
         views = []
         for label, row in sorted(rows.items()):
-            live = self._holds.get(label)
-            own = None if live is None else live.row
-            counts, waiters = self._contention[label], self._queue.waiters(label)
-            views.append(advisory_view(caller, row, own, waiters, counts, now))
+            # The first of the line competes in the backend on behalf of all of them.
+            waiters = self._queue.waiters(label)
+            outside = len(row.waiters) - (1 if waiters and self._holds.get(label) is None else 0)
+            waiting = max(0, outside) + waiters
+            views.append(advisory_view(caller, row, held.get(label), waiting, self._contention[label], now))
         return wire.AdvisoryLocks(advisory_locks=views, count=len(views))
 
     def drop_connection(self, connection_id: str) -> None:
@@ -227,27 +269,35 @@ class NamedLocks:
             await to_the_end(self._holds.renew(live, asked_ms), self._spawn)
         return granted_view(live, ticket)
 
+    async def _refer(self, name: str, ticket: str) -> None:
+        """Raise `Elsewhere` if it is held with that ticket through another node."""
+        row = await self._rows.of_another(name)
+        if row is not None and hmac.compare_digest(row.ticket_hash, hash_of(ticket)):
+            raise Elsewhere(row.node_id)
+
     def _is_free(self, name: str) -> bool:
         """Nobody here has it or waits for it; whether another program has it, only the backend knows."""
         return not self._queue.is_held(name) and self._queue.first(name) is None
 
-    def _missed(self, name: str, request: wire.AcquireLock, position: int) -> wire.LockView:
+    async def _missed(self, name: str, request: wire.AcquireLock, position: int) -> wire.LockView:
         """What somebody hears who did not get it."""
         live = self._holds.get(name)
+        row = await self._rows.of_another(name) if live is None else live.row
+        expires_at = live.expires_at if live is not None else 0 if row is None else row.expires_at
         if request.skip:
             self._metrics.lock_skips_total.inc()
             self._contention.skipped(name)
             log.debug("lock skipped", lock=name)
-            return skipped_view(name, live)
+            return skipped_view(name, row, expires_at)
         self._metrics.lock_timeouts_total.inc()
         self._contention.timed_out(name)
         log.warning("lock timed out", lock=name, waitMs=request.wait_ms)
         raise LockTimedOut(
             f"The lock was not free within {request.wait_ms} ms." if request.wait_ms else "The lock is held.",
             name=name,
-            holder=OUTSIDE if live is None else holder_of(live.row),
-            since=None if live is None else rfc3339(live.row.acquired_at),
-            expiresAt=None if live is None else moment(live.expires_at),
+            holder=OUTSIDE if row is None else holder_of(row),
+            since=None if row is None else rfc3339(row.acquired_at),
+            expiresAt=moment(expires_at),
             position=position,
         )
 

@@ -11,7 +11,8 @@ A crash between any two steps leaves a row that says what exists, never somethin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
 import msgspec
 
@@ -23,10 +24,11 @@ from ..core import lease
 from ..core.caps import Caps, cap_counters, capacity_refusal, pooled_counters, tab_counter
 from ..core.lifecycle import LEASE, LeaseEvent, LeaseState, TabState, advance
 from ..core.model import Session, Tab, changed
-from ..errors import BrowserCrashed, InvalidRequest, LeaseLost, NavigationFailed
-from ..store.base import Add, Applied, Conflict, Delete, Insert, Op, Store, Update
-from .admission import Admission, Claim
+from ..errors import BrowserCrashed, InvalidRequest, LeaseLost, NavigationFailed, StoreUnavailable
+from ..store.base import Add, Applied, Conflict, Delete, Insert, Op, Require, Store, Update, is_in_doubt
+from .admission import Admission
 from .checkpoints import Checkpoints
+from .claim import Claim
 from .files import Files
 from .ids import Ids
 from .leases import Leases, Perform, viewport_of
@@ -36,6 +38,13 @@ from .patience import patiently
 from .registry import LiveSession
 from .settings import Settings
 from .stock import PooledTab
+
+# Sees to it that a pooled tab that comes with a place in that pool is alive.
+Choose = Callable[[Claim, str], Awaitable[None]]
+
+
+class Contended(Exception):
+    """Others were first, on this node or another: whoever wanted the place decides again. It was given back."""
 
 
 class Opening:
@@ -54,6 +63,7 @@ class Opening:
         owners: Owners,
         ids: Ids,
         clock: Callable[[], int],
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
         perform: Perform,
     ) -> None:
         self._settings = settings
@@ -66,6 +76,7 @@ class Opening:
         self._owners = owners
         self._ids = ids
         self._clock = clock
+        self._spawn = spawn
         self._perform = perform
 
     def check(self, pool: Pool, request: wire.OpenSession) -> None:
@@ -76,29 +87,68 @@ class Opening:
         if request.owner is not None:
             self._owners.identify(request.owner.pid, request.owner.start_time)
 
-    async def make(
-        self, pool: Pool, claim: Claim, request: wire.OpenSession, choose: Callable[[Claim, str], Awaitable[None]]
-    ) -> LiveSession:
+    async def make(self, pool: Pool, claim: Claim, request: wire.OpenSession, choose: Choose) -> LiveSession:
         """Reserve, create, record, bind. Not to be cancelled half-way: a write under way cannot be taken back.
 
         `choose` sees to it that a pooled tab that comes with the place is alive.
         """
-        admission = self._admissions[pool.name]
+        await self.reserve(pool, claim, request, choose)
+        return await self.create(pool, claim, request)
+
+    async def reserve(
+        self, pool: Pool, claim: Claim, request: wire.OpenSession, choose: Choose, guards: tuple[Op, ...] = ()
+    ) -> None:
+        """Write the row of a session that has a place; if that fails the place is given back.
+
+        The guards are part of the transaction. With any, `Contended` is raised when one of them or a cap is in the way.
+        """
         try:
             await choose(claim, pool.name)
-            reserved = await self._reserve(pool, claim, request)
+            claim.reserved = await self._reserve(pool, claim, request, guards)
         except BaseException:
-            admission.abandon(claim)
+            self._admissions[pool.name].abandon(claim)
             raise
-        pooled, claim.pooled = claim.pooled, None
+
+    async def create(self, pool: Pool, claim: Claim, request: wire.OpenSession) -> LiveSession:
+        """Make what was reserved."""
+        reserved, pooled = self._reserved(claim), claim.pooled
+        claim.reserved = claim.pooled = None
         try:
             return await self._create(pool, claim, reserved, pooled, request)
         except BaseException:
-            admission.give_back(claim)
+            self._admissions[pool.name].give_back(claim)
             raise
 
-    async def _reserve(self, pool: Pool, claim: Claim, request: wire.OpenSession) -> Session:
-        row, caps = self._new_row(pool, claim, request), self._admissions[pool.name].caps
+    async def take_up(self, pool: Pool, claim: Claim, request: wire.OpenSession) -> LiveSession:
+        """The same for a caller of whom no more than agent and key was known when the place was reserved for it."""
+        reserved = self._reserved(claim)
+        try:
+            asked = self._new_row(pool, claim, request)
+        except BaseException:
+            await self.abandon(claim)
+            raise
+        claim.reserved = changed(
+            asked,
+            version=reserved.version,
+            fence=reserved.fence,
+            browser_id=reserved.browser_id,
+            context_id=reserved.context_id,
+        )
+        return await self.create(pool, claim, request)
+
+    async def abandon(self, claim: Claim) -> None:
+        """Nobody wants what was reserved: settle its row, and give the place back."""
+        reserved, pooled = self._reserved(claim), claim.pooled
+        claim.reserved = claim.pooled = None
+        try:
+            # A pooled tab that came with it changed hands with the row, and has nobody to go back to.
+            seat = None if pooled is None else Seat(pooled.row.context_id, pooled.port)
+            await self._undo(reserved, None if pooled is None else pooled.browser, seat)
+        finally:
+            self._admissions[reserved.pool].give_back(claim)
+
+    async def _reserve(self, pool: Pool, claim: Claim, request: wire.OpenSession, guards: tuple[Op, ...]) -> Session:
+        row, caps = self._new_row(pool, claim, request), self._admissions[pool.name].store_caps
         counters = list(cap_counters(row.pool, row.key, row.agent_id, caps))
         ops: list[Op] = []
         if claim.pooled is None:
@@ -107,19 +157,33 @@ class Opening:
             # The tab and its place in the count of tabs pass on to the new lease.
             row = changed(row, browser_id=claim.pooled.row.browser_id, context_id=claim.pooled.row.context_id)
             ops += self._check_out(claim.pooled)
+        counting = tuple(Add(counter.counter, 1, counter.cap) for counter in counters)
         with held(Rank.LEASE, row.id):
-            outcome = await self._store.apply(
-                *(Add(counter.counter, 1, counter.cap) for counter in counters), *ops, Insert(row, numbered="fence")
-            )
+            try:
+                outcome = await self._store.apply(*guards, *counting, *ops, Insert(row, numbered="fence"))
+            except StoreUnavailable as error:
+                if is_in_doubt(error):
+                    self._spawn(self._settle_doubt(row.id))
+                raise
         match outcome:
             case Applied(rows=rows):
                 reserved = rows[-1]
                 assert isinstance(reserved, Session)
                 return reserved
+            case Conflict(index=index) if index < len(guards):
+                raise Contended
             case Conflict(index=index, value=value):
+                index -= len(guards)
                 assert index < len(counters), f"a pooled tab and a new id have one writer, this node ({outcome})"
+                if guards:
+                    raise Contended
                 full = counters[index]
                 raise capacity_refusal(full.reason, value or 0, full.cap or 0, 1, None)
+
+    @staticmethod
+    def _reserved(claim: Claim) -> Session:
+        assert claim.reserved is not None, f"{claim.session_id} was never reserved"
+        return claim.reserved
 
     def _new_row(self, pool: Pool, claim: Claim, request: wire.OpenSession) -> Session:
         now = self._clock()
@@ -248,6 +312,13 @@ class Opening:
         if browser is not None and seat is not None:
             await self._leases.dispose(browser, seat.context_id, [("created", seat.tab.target_id)])
         await patiently(lambda: self._settle_by_id(reserved.id))
+
+    async def _settle_doubt(self, session_id: str) -> None:
+        """Nobody knows whether it was reserved, and nobody wants it any more."""
+        # Asked as a write is, because only what writes knows that nothing of an earlier one is still on its way.
+        absent = Require(Session, session_id, 0)
+        if not isinstance(await patiently(lambda: self._store.apply(absent)), Applied):
+            await patiently(lambda: self._settle_by_id(session_id))
 
     async def _settle_by_id(self, session_id: str) -> None:
         row = await self._store.get(Session, session_id)

@@ -56,6 +56,8 @@ class Operations:
         self.is_draining = False
         # No command is taken either, and there is no way back. Implies draining.
         self.is_stopping = False
+        # Raises while this node may have lost what it has.
+        self.refuse_untrusted: Callable[[], None] = lambda: None
 
     # --- Reads ----------------------------------------------------------------------------------------------
 
@@ -73,6 +75,10 @@ class Operations:
             sessions=len(self._registry),
             pools={name: self._pool_stats(name, pool, caller.agent_id) for name, pool in self._pools.items()},
         )
+
+    def has_browser(self, browser_id: str) -> bool:
+        """Whether it is one of this node's."""
+        return any(slot.row.id == browser_id for _, slot in self._slots())
 
     # --- One browser ----------------------------------------------------------------------------------------
 
@@ -125,11 +131,13 @@ class Operations:
 
     def refuse_sessions(self) -> None:
         """Raise `Draining` while no session is admitted."""
+        self.refuse_untrusted()
         if self.is_draining:
             raise self.refusal()
 
     def refuse_commands(self) -> None:
         """Raise `Draining` when no command is taken any more."""
+        self.refuse_untrusted()
         if self.is_stopping:
             raise self.refusal()
 

@@ -116,6 +116,10 @@ class OrderedStore:
         with held(Rank.STORE, "counter"):
             return await self._store.counter(name)
 
+    async def now(self) -> int:
+        with held(Rank.STORE, "now"):
+            return await self._store.now()
+
     async def close(self) -> None:
         await self._store.close()
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from ..cluster.fenced_store import is_fenced
 from ..errors import StoreUnavailable
 
 RETRY_S = 0.5
@@ -19,13 +20,13 @@ log = structlog.get_logger("store")
 async def patiently(write: Callable[[], Awaitable[T]]) -> T:
     """Try until the store takes it. For facts that exist already: what is disposed must not stay counted.
 
-    Only a store that will never come back (it is closed) ends the trying.
+    Only a store that will never take it (it is closed, or others have what was this node's) ends the trying.
     """
     while True:
         try:
             return await write()
         except StoreUnavailable as error:
-            if not error.retryable:
+            if not error.retryable or is_fenced(error):
                 raise
             log.warning("a write waits for the store", error=error.message)
             await asyncio.sleep(RETRY_S)

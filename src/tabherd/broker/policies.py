@@ -14,7 +14,10 @@ from .admission import Admission
 
 
 def caps_of(settings: config.Pool, memory_bytes: int) -> caps.Caps:
-    """The pool's caps; never more sessions than its browsers have seats."""
+    """The pool's caps on this node; never more sessions than its browsers have seats, or its memory can hold.
+
+    What several nodes have together is bounded by `shared_caps_of`; there these are what this one can do at the most.
+    """
     return caps.Caps(
         max_active=min(settings.max_active or caps.derive_max_active(memory_bytes), policy_of(settings).seats_max),
         max_active_per_key=settings.max_active_per_key,
@@ -22,6 +25,18 @@ def caps_of(settings: config.Pool, memory_bytes: int) -> caps.Caps:
         max_pooled=settings.max_pooled,
         max_pooled_per_key=settings.max_pooled_per_key,
         max_tabs=settings.tabs_max,
+    )
+
+
+def shared_caps_of(settings: config.Pool) -> caps.Caps:
+    """The caps of the store's counters where all nodes of a cluster count in them: those that were asked for.
+
+    What follows from a machine, its memory, its browsers and the tabs in them, is each node's own.
+    """
+    return caps.Caps(
+        max_active=settings.max_active,
+        max_active_per_key=settings.max_active_per_key,
+        max_active_per_agent=settings.max_active_per_agent,
     )
 
 
@@ -61,7 +76,10 @@ class PoolFollower:
         admissions: Mapping[str, Admission],
         metrics: Metrics,
         memory_bytes: int,
+        is_shared: bool = False,
     ) -> None:
+        # Whether other nodes count in the same counters.
+        self._is_shared = is_shared
         self._pools = pools
         self._admissions = admissions
         self._metrics = metrics
@@ -75,5 +93,6 @@ class PoolFollower:
             if policy_of(settings) != policy_of(old.pools[name]):
                 self._pools[name].reconfigure(policy_of(settings))
             caps = caps_of(settings, self._memory_bytes)
-            self._admissions[name].reconfigure(caps, settings.max_waiters)
+            store_caps = shared_caps_of(settings) if self._is_shared else None
+            self._admissions[name].reconfigure(caps, settings.max_waiters, store_caps)
             self._metrics.pool_capacity.labels(name).set(caps.max_active)

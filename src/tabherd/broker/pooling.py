@@ -18,8 +18,9 @@ from ..core.caps import cap_counters, pooled_counters, tab_counter
 from ..core.lifecycle import LEASE, LeaseEvent, TabState, advance
 from ..core.model import Session, Tab, changed
 from ..store.base import Add, Applied, Conflict, Delete, Op, Store, Update
-from .admission import Admission, Claim
+from .admission import Admission
 from .checkpoints import Checkpoints
+from .claim import Claim
 from .events import EventBus
 from .files import Files
 from .leases import Leases, wait_detached
@@ -126,7 +127,7 @@ class Pooling:
         # Whoever takes the tab finds the page, not what its last holder kept beside it.
         await self._files.discard(row.id)
         forgetting = await self._checkpoints.forgetting(row.id)
-        counters = pooled_counters(row.pool, row.key, admission.caps)
+        counters = pooled_counters(row.pool, row.key, admission.store_caps)
         ops: tuple[Op, ...] = (
             *(Add(counter.counter, 1, counter.cap) for counter in counters),
             *(Add(counter.counter, -1) for counter in cap_counters(row.pool, row.key, row.agent_id, admission.caps)),

@@ -47,6 +47,8 @@ CALM_LIMIT_S = 1.0
 # So many deaths within the window, and a page is left blank, or a session given up.
 DEATHS_MAX = 3
 DEATHS_WINDOW_MS = 60_000
+# How often a page that is to replace another is tried before the session is given up.
+NEW_PAGE_ATTEMPTS_MAX = 3
 # Sessions that are rebuilt at once: their pages load side by side, and a machine has only so many cores.
 REBUILDS_MAX = 8
 
@@ -161,7 +163,7 @@ class Recovery:
                     await browser.close_tab(target_id)
                     await self._leave_dead(tab)
                     return
-                port = await browser.new_tab(live.row.context_id)
+                port = await self._new_page(live, browser)
                 await browser.close_tab(target_id)
                 for popup in _offspring(tab, since):
                     await browser.close_tab(popup.row.target_id)
@@ -188,6 +190,15 @@ class Recovery:
                 return
         self._come_up(tab)
         self._publish("tab.rebuilt", tab, generation=tab.row.generation, url=tab.row.url, result="new-tab")
+
+    async def _new_page(self, live: LiveSession, browser: BrowserPort) -> TabPort:
+        """A blank page in the session's context. A machine that is busy may not manage that at once."""
+        for _ in range(NEW_PAGE_ATTEMPTS_MAX - 1):
+            try:
+                return await browser.new_tab(live.row.context_id)
+            except (CdpFailure, TabGone) as error:
+                log.info("a new page did not come up and is tried again", sessionId=live.row.id, error=str(error))
+        return await browser.new_tab(live.row.context_id)
 
     async def _calm(self, tab: LiveTab, target_id: str) -> None:
         """Stop the page as far as that goes without replacing it, and let others on it again."""

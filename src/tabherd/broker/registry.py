@@ -18,7 +18,7 @@ from ..core.gate import Gate, Ticket
 from ..core.lifecycle import TabState
 from ..core.model import Session, Tab, changed
 from ..errors import TabherdError
-from .admission import Claim
+from .claim import Claim
 from .order import SessionMutex
 
 # Ended tabs that are remembered.

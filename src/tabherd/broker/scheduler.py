@@ -2,7 +2,8 @@
 
 Invariants:
 - A task that was acknowledged is on disk, as queued until it is over. While it waits or runs, what it is doing is known
-  here alone; that it was sent to a page is marked where it survives `kill -9`.
+  here alone; that it was sent to a page is marked where it survives `kill -9`. Where nodes share the store, that is in
+  its row: it is written there before anything is sent, and needs that the task still is this node's.
 - A task ends once: whatever finds it ended already does nothing, and whoever ends it counts it in the same step.
 - What a task has become is told to nobody before it is on disk.
 - A worker is never kept by a task that waits for its tab; one at a time may wait for a place in each pool.
@@ -22,7 +23,6 @@ from ..core.lifecycle import TASK, TaskEvent, TaskState, advance
 from ..core.model import Task, changed
 from ..core.task_queue import Limits, TaskQueue, Waiting
 from ..errors import (
-    BodyTooLarge,
     BrowserCrashed,
     CommandTimedOut,
     DeadlineExceeded,
@@ -31,17 +31,17 @@ from ..errors import (
     TabherdError,
 )
 from ..metrics import Metrics
-from ..store.base import Applied, Op, Store, Update
-from .accepted import encode_outcome, storable
+from ..store.base import Op, Store
+from ..store.task_claims import TaskClaims
 from .events import EventBus
 from .live_task import LiveTask
 from .marks import Marks
-from .patience import patiently
 from .registry import LiveSession, LiveTab, Registry
 from .task_counts import TaskCounter
 from .task_deadlines import TaskDeadlines
+from .task_ending import EVENT_OF, ended_row, too_late
 from .task_intake import TaskIntake
-from .task_log import TaskLog
+from .task_log import Taken, TaskLog
 from .task_pace import TaskPace
 from .task_runs import Blocked, TaskRuns, Withdrawn
 
@@ -51,12 +51,6 @@ UNSAVED_MAX = 1_000
 PUT_BACK_MAX = 20
 # How long after its deadline a task that runs is given to end by its own time.
 OVERDUE_S = 0.02
-# A result that is larger is not kept, and the task says so; it is done all the same.
-RESULT_MAX_CHARS = 1 << 20
-
-EVENT_OF = {state: f"task.{state}" for state in TaskState}
-LATE_QUEUED = "deadline exceeded while queued"
-LATE = "deadline exceeded"
 
 log = structlog.get_logger("scheduler")
 
@@ -79,6 +73,7 @@ class Scheduler:
         is_stopping: Callable[[], bool],
         on_end: Callable[[Task], tuple[Op, ...]],
         on_saved: Callable[[Task], None],
+        claims: TaskClaims | None = None,
     ) -> None:
         self._settings = config.scheduler
         self._store = store
@@ -91,6 +86,11 @@ class Scheduler:
         self._spawn = spawn
         self._is_stopping = is_stopping
         self._on_saved = on_saved
+        # Whether other nodes may have tasks of this store.
+        self._is_shared = claims is not None
+        # Called when a worker may be free for a task of nobody, and with each that came in as nobody's.
+        self.on_room: Callable[[], None] = lambda: None
+        self.on_unclaimed: Callable[[LiveTask], None] = lambda task: None
         self._queue = TaskQueue(limits_of(config))
         self._live: dict[str, LiveTask] = {}
         self._log = TaskLog(
@@ -100,6 +100,8 @@ class Scheduler:
             on_refused=lambda task: self.intake.arrived(task),
             on_end=on_end,
             on_saved=self._saved,
+            claims=claims,
+            on_taken=self._lost_to_others,
         )
         self.pace = TaskPace(self._queue)
         self.counter = TaskCounter()
@@ -133,12 +135,17 @@ class Scheduler:
         for row in rows:
             task = self.intake.task_of(row)
             task.mark = sent.pop(row.id, None)
-            if task.mark is None:
+            if task.mark is None and row.state is TaskState.QUEUED:
                 self._enter(task)
                 continue
-            task.row = changed(row, attempts=row.attempts + 1)
-            if self._may_repeat(task.row):
-                task.row = await self._update(task.row)
+            if row.state is TaskState.RUNNING:
+                # The attempt was counted when that was written.
+                task.state = TaskState.QUEUED
+                task.row = changed(row, state=TaskState.QUEUED)
+            else:
+                task.row = changed(row, attempts=row.attempts + 1)
+            if self.may_repeat(task.row):
+                await self._log.update(task)
                 self._clear_mark(task)
                 self._enter(task)
             else:
@@ -154,11 +161,33 @@ class Scheduler:
         self._deadlines.come_up()
         self._wake()
 
+    def claimed(self, row: Task) -> None:
+        """A task of nobody is this node's from now on, and waits here."""
+        if (stale := self._live.get(row.id)) is not None:
+            # It was not, meanwhile.
+            self._lost_to_others(stale)
+        live = self.intake.task_of(row)
+        self._enter(live)
+        self._deadlines.add(row.deadline_at, row.id)
+        self._wake()
+
     # --- Out ------------------------------------------------------------------------------------------------
+
+    async def give_back(self, tasks: list[LiveTask]) -> None:
+        """Let other nodes have tasks that need a place in a pool, and wait here for their turn or for that place."""
+        left: list[asyncio.Future[None]] = []
+        for live in tasks:
+            if live.is_leasing:
+                live.is_unwanted = True
+                self._cut(live)
+            elif live.state is TaskState.QUEUED and not live.is_leaving:
+                left.append(self._leave(live))
+        if left:
+            await asyncio.wait(left)
 
     def cancel(self, live: LiveTask) -> bool:
         """Have it end as cancelled, wherever it is; False if it has ended already. Its end is told as ever."""
-        if live.is_over:
+        if live.is_over or live.is_leaving:
             return False
         if live.state is TaskState.QUEUED:
             self._finish(live, TaskEvent.CANCEL)
@@ -179,6 +208,19 @@ class Scheduler:
 
     def in_flight(self) -> list[LiveTask]:
         return [live for id in self._queue.flying if not (live := self._live[id]).is_over]
+
+    def pooled(self) -> list[LiveTask]:
+        """Those that need a place in a pool and have none yet, and may have it elsewhere."""
+        return [
+            live
+            for live in self._live.values()
+            if not live.is_serial and not live.is_leaving and (live.state is TaskState.QUEUED or live.is_leasing)
+        ]
+
+    @property
+    def count_live(self) -> int:
+        """Tasks of this node that are not over, or not on disk as such."""
+        return len(self._live)
 
     @property
     def queue(self) -> TaskQueue:
@@ -203,6 +245,10 @@ class Scheduler:
 
     def _begin(self, live: LiveTask) -> None:
         """A task has come in."""
+        if not live.row.node_id:
+            self._tell(live)
+            self.on_unclaimed(live)
+            return
         self._enter(live)
         self._deadlines.add(live.row.deadline_at, live.row.id)
         self._tell(live)
@@ -211,6 +257,7 @@ class Scheduler:
     def _enter(self, live: LiveTask) -> None:
         row = live.row
         self._live[row.id] = live
+        live.entered_at = self._clock()
         live.lane = self._lane_of(row)
         self._queue.add(
             Waiting(
@@ -243,14 +290,14 @@ class Scheduler:
 
     def _is_waited_for(self, task_id: str) -> bool:
         live = self._live.get(task_id)
-        return live is not None and not live.is_over
+        return live is not None and not live.is_over and not live.is_leaving
 
     def _expire(self, task_id: str) -> None:
         """End what is too late. A command that runs ends by its own time, which is the same, unless something hangs."""
         live = self._live[task_id]
         live.is_late = True
         if live.state is TaskState.QUEUED:
-            self._finish(live, TaskEvent.FAIL, error=_too_late(live))
+            self._finish(live, TaskEvent.FAIL, error=too_late(live.row))
             return
         if live.state is TaskState.ASSIGNED:
             self._cut(live)
@@ -258,8 +305,9 @@ class Scheduler:
 
     def _end_overdue(self, live: LiveTask) -> None:
         """Its end is told now; what is still to be done for it goes on by itself."""
-        if not live.is_over and not live.is_being_updated:
-            self._finish(live, TaskEvent.FAIL, error=_too_late(live))
+        is_here = self._live.get(live.row.id) is live and not live.is_leaving
+        if is_here and not live.is_over and not live.is_being_updated:
+            self._finish(live, TaskEvent.FAIL, error=too_late(live.row))
             self._cut(live)
 
     def _cut(self, live: LiveTask) -> None:
@@ -300,18 +348,25 @@ class Scheduler:
             if live.is_cancelled or live.is_late or self._is_stopping():
                 raise asyncio.CancelledError
             result = await self._runs.run(
-                live.row, lambda command_id: self._sent(live, command_id), lambda: self._placed(live)
+                live.row,
+                lambda command_id: self._sent(live, command_id),
+                lambda: self._placed(live),
+                *((lambda: self._write_sent(live),) if self._is_shared else ()),
             )
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - none is lost: each is how the task ends
             failed = error
         live.work = None
         self._placed(live)
-        if not live.is_over:
+        if not live.is_over and self._live.get(live.row.id) is live:
             self._settle(live, result, failed)
         self._wake()
 
     def _settle(self, live: LiveTask, result: Any, failed: Exception | asyncio.CancelledError | None) -> None:
         """What its run means for the task."""
+        if live.unsent is not None:
+            # It was about to be sent, and was not.
+            live.row, live.unsent = changed(live.unsent, version=live.row.version), None
+            self._log.update(live)
         match failed:
             case None:
                 self._finish(live, TaskEvent.FINISH, result=result)
@@ -323,11 +378,14 @@ class Scheduler:
                 self._finish(live, TaskEvent.CANCEL)
             case OutcomeUnknown():
                 self._lost(live, failed)
+            case Draining() if self._is_shared and not live.is_serial:
+                self._requeue(live)
+                self._leave(live)
             case BrowserCrashed() | Draining():
                 self._put_back(live, failed)
             case CommandTimedOut():
                 is_late = self._clock() >= live.row.deadline_at - 1
-                self._finish(live, TaskEvent.FAIL, error=_too_late(live) if is_late else failed)
+                self._finish(live, TaskEvent.FAIL, error=too_late(live.row) if is_late else failed)
             case TabherdError():
                 self._finish(live, TaskEvent.FAIL, error=failed, result=failed.details.get("steps"))
             case _:
@@ -342,64 +400,81 @@ class Scheduler:
             live.is_leasing = False
             self._unblock(live.lane)
 
+    async def _write_sent(self, live: LiveTask) -> None:
+        """Have it on disk that it is sent, before it is: other nodes have to know if this one dies."""
+        live.unsent = live.row
+        live.row = changed(live.row, state=TaskState.RUNNING, started_at=self._clock(), attempts=live.row.attempts + 1)
+        await asyncio.shield(self._log.update(live))
+
     def _sent(self, live: LiveTask, command_id: str) -> None:
         """From here on it may have taken effect."""
-        live.mark = self._marks.set(live.row.id, command_id)
         now = self._clock()
+        if live.unsent is None:
+            live.mark = self._marks.set(live.row.id, command_id)
+            self._count_start(live.row, now)
+            live.row = changed(live.row, started_at=now, attempts=live.row.attempts + 1)
+        else:
+            self._count_start(live.unsent, now)
+            live.unsent = None
         live.state = advance(TASK, live.state, TaskEvent.SEND)
         self._metrics.dispatch_seconds.observe((now - live.assigned_at) / 1000)
-        waited_ms = now - live.row.created_at
-        if not live.row.started_at:
-            self.counter.started(live.row.agent_id, waited_ms)
-            self._metrics.task_wait_seconds.observe(waited_ms / 1000)
-        live.row = changed(live.row, started_at=now, attempts=live.row.attempts + 1)
         self._tell(live)
+
+    def _count_start(self, row: Task, now: int) -> None:
+        """The first one, that is."""
+        if not row.started_at:
+            waited_ms = now - row.created_at
+            self.counter.started(row.agent_id, waited_ms)
+            self._metrics.task_wait_seconds.observe(waited_ms / 1000)
 
     def _cut_off(self, live: LiveTask) -> None:
         """Its work was cancelled: by whoever may, by its deadline, or because the server stops."""
         if live.is_cancelled:
             self._finish(live, TaskEvent.CANCEL)
         elif live.is_late:
-            self._finish(live, TaskEvent.FAIL, error=_too_late(live))
+            self._finish(live, TaskEvent.FAIL, error=too_late(live.row))
         elif live.state is TaskState.RUNNING:
             self._lost(live, OutcomeUnknown("The server stopped while the task ran."))
         else:
             self._requeue(live)
+            if live.is_unwanted:
+                self._leave(live)
 
     def _lost(self, live: LiveTask, error: OutcomeUnknown) -> None:
         """Nobody knows whether it took effect: again, if its submitter said that this does no harm."""
-        if self._may_repeat(live.row):
+        if self.may_repeat(live.row):
             self._spawn(self._try_again(live))
         else:
             self._finish(live, TaskEvent.FAIL, error=error)
 
-    def _may_repeat(self, row: Task) -> bool:
+    def may_repeat(self, row: Task) -> bool:
+        """Whether it may be run again although it may have taken effect."""
         return row.is_idempotent and row.attempts < self._settings.attempts_max
 
     async def _try_again(self, live: LiveTask) -> None:
         """That it was tried is on disk before it is tried again, or a server that keeps dying would try for ever."""
         live.is_being_updated = True
-        live.row = await self._update(live.row)
+        live.row = changed(live.row, state=TaskState.QUEUED)
+        try:
+            await self._log.update(live)
+        except Taken:
+            return
         live.is_being_updated = False
         if live.is_cancelled or live.is_late:
             self._cut_off(live)
         else:
             self._requeue(live)
 
-    async def _update(self, row: Task) -> Task:
-        outcome = await patiently(lambda: self._store.apply(Update(row)))
-        assert isinstance(outcome, Applied), f"nobody else writes {row.id} ({outcome})"
-        (stored,) = outcome.rows
-        assert isinstance(stored, Task)
-        return stored
-
     def _put_back(self, live: LiveTask, error: TabherdError) -> None:
         """It was not sent: it waits again, unless it never gets anywhere."""
         live.put_back += 1
         if live.put_back > PUT_BACK_MAX:
             self._finish(live, TaskEvent.FAIL, error=error)
-        else:
-            self._requeue(live)
+            return
+        if live.row.state is not TaskState.QUEUED:
+            live.row = changed(live.row, state=TaskState.QUEUED)
+            self._log.update(live)
+        self._requeue(live)
 
     def _block(self, live: LiveTask, tab: LiveTab) -> None:
         """Its tab is somebody else's just now."""
@@ -429,6 +504,7 @@ class Scheduler:
         live.state = advance(TASK, live.state, TaskEvent.REQUEUE)
         self._clear_mark(live)
         self._queue.put_back(live.row.id)
+        live.entered_at = self._clock()
         self._tell(live)
         self._wake()
 
@@ -455,21 +531,7 @@ class Scheduler:
             ran_ms = now - live.row.started_at
             self._metrics.task_run_seconds.observe(ran_ms / 1000)
             self.pace.ran(ran_ms)
-        text = "" if result is None else _result_text(result)
-        if len(text) > RESULT_MAX_CHARS:
-            # It is what it is, done or not; that there is more to know is said, not passed over.
-            error = error or BodyTooLarge(
-                f"The result has {len(text)} characters; at most {RESULT_MAX_CHARS} are kept."
-            )
-            text = ""
-        live.row = changed(
-            live.row,
-            state=live.state,
-            completed_at=now,
-            result=text,
-            error="" if error is None else storable(error.message),
-            code="" if error is None else error.code,
-        )
+        live.row = ended_row(live.row, live.state, now, result=result, error=error)
         self._log.save(live)
         # A worker is free, or one that was kept for it.
         self._wake()
@@ -482,6 +544,55 @@ class Scheduler:
         self._tell(live)
         self._on_saved(live.row)
         self._wake()
+        self.on_room()
+
+    # --- Other nodes ----------------------------------------------------------------------------------------
+
+    def was_ended(self, row: Task) -> None:
+        """Count and tell the end of a task that was not this node's, and that this node has put on disk."""
+        is_expired = row.code == DeadlineExceeded.code
+        self.counter.ended(row.agent_id, row.state, is_expired=is_expired)
+        self._metrics.tasks_total.inc(row.state)
+        told = {"taskId": row.id, "agentId": row.agent_id}
+        self._events.tell(EVENT_OF[row.state], told if not row.code else {**told, "code": row.code})
+
+    def _leave(self, live: LiveTask) -> asyncio.Future[None]:
+        """Give one back that waits; settled when it is nobody's."""
+
+        def left(written: asyncio.Future[None]) -> None:
+            # Unless somebody else had it already, which the log tells.
+            if written.exception() is None:
+                self._drop(live)
+
+        live.is_leaving = True
+        self._queue.remove(live.row.id)
+        live.row = changed(live.row, node_id="")
+        written = self._log.update(live)
+        written.add_done_callback(left)
+        return written
+
+    def _lost_to_others(self, live: LiveTask) -> None:
+        """It is no longer this node's; whatever is done for it here must not go on."""
+        if self._live.get(live.row.id) is not live:
+            return
+        log.warning("a task was another node's", taskId=live.row.id, state=live.state)
+        if not live.is_over and not live.is_leaving:
+            if live.state is TaskState.QUEUED:
+                self._queue.remove(live.row.id)
+            else:
+                self._queue.finish(live.row.id)
+                self._cut(live)
+            if live.session is not None:
+                live.session.tasks -= 1
+        self._drop(live)
+
+    def _drop(self, live: LiveTask) -> None:
+        """This node has nothing to do with it any more."""
+        self._clear_mark(live)
+        del self._live[live.row.id]
+        live.ended.set_result(None)
+        self._wake()
+        self.on_room()
 
     def _clear_mark(self, live: LiveTask) -> None:
         if live.mark is not None:
@@ -493,11 +604,6 @@ class Scheduler:
         self._events.tell(EVENT_OF[live.state], fields)
 
 
-def _too_late(live: LiveTask) -> DeadlineExceeded:
-    """Whether it has touched anything is said."""
-    return DeadlineExceeded(LATE if live.row.attempts else LATE_QUEUED)
-
-
 def limits_of(config: Config) -> Limits:
     scheduler = config.scheduler
     return Limits(
@@ -507,7 +613,3 @@ def limits_of(config: Config) -> Limits:
         max_per_agent=scheduler.max_inflight_per_agent,
         priority_aging_ms=scheduler.priority_aging_ms,
     )
-
-
-def _result_text(result: Any) -> str:
-    return encode_outcome({"result": result})[len('{"result":') : -1]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import wire
@@ -12,7 +11,7 @@ from ..browsers.port import BrowserGone, CdpFailure
 from ..core import lease
 from ..core.caps import cap_counters, capacity_refusal
 from ..core.lifecycle import LeaseState
-from ..core.model import Session, changed
+from ..core.model import Session, Tab, changed
 from ..errors import BrowserCrashed, Forbidden, InvalidRequest, LeaseLost, StateConflict
 from ..metrics import Metrics
 from ..store.base import Add, Applied, Store, Update
@@ -21,11 +20,11 @@ from .admission import Admission
 from .audit import Auditor
 from .caller import Caller
 from .checkpoints import Checkpoints
+from .entering import Entering
 from .events import EventBus
-from .ids import Ids
 from .leases import DECIDE_AGAIN_MAX, Leases, turn_away, wait_detached
 from .opening import Opening, origins_of, put_state
-from .patience import patiently, to_the_end
+from .patience import to_the_end
 from .pooling import Pooling
 from .recovery import Recovery
 from .registry import Connection, LiveSession, Registry
@@ -34,6 +33,10 @@ from .tab_locks import TabLocks
 from .views import rfc3339, session_view
 
 STATES = tuple(str(state) for state in LeaseState)
+# Those in which a session has tabs that somebody may use.
+_OPEN = (LeaseState.ACTIVE, LeaseState.RECOVERING)
+# Of sessions on other nodes that are listed: more are left out.
+TABS_MAX = 10_000
 # How long callers may ask to wait for a session, at the most.
 WAIT_MAX_MS = 120_000
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
@@ -51,6 +54,7 @@ class Sessions:
         admissions: Mapping[str, Admission],
         leases: Leases,
         opening: Opening,
+        entering: Entering,
         pooling: Pooling,
         recovery: Recovery,
         checkpoints: Checkpoints,
@@ -60,9 +64,7 @@ class Sessions:
         auditor: Auditor,
         events: EventBus,
         metrics: Metrics,
-        ids: Ids,
         clock: Callable[[], int],
-        refuse_when_draining: Callable[[], None],
         spawn: Spawn,
     ) -> None:
         self._settings = settings
@@ -71,6 +73,7 @@ class Sessions:
         self._admissions = admissions
         self._leases = leases
         self._opening = opening
+        self._entering = entering
         self._pooling = pooling
         self._recovery = recovery
         self._checkpoints = checkpoints
@@ -80,32 +83,51 @@ class Sessions:
         self._auditor = auditor
         self._events = events
         self._metrics = metrics
-        self._ids = ids
         self._clock = clock
-        self._refuse_when_draining = refuse_when_draining
         # Runs work that must end even if the caller leaves.
         self._spawn = spawn
 
     # --- Verbs ----------------------------------------------------------------------------------------------
 
-    async def open(self, caller: Caller, request: wire.OpenSession) -> wire.SessionView:
-        """Lease a session with one blank tab. Whoever leaves before the answer leaves nothing behind."""
-        return self._view((await self.lease(caller, request)).row)
+    async def open(self, caller: Caller, request: wire.OpenSession, *, grant: str = "") -> wire.SessionView:
+        """Lease a session with one blank tab. Whoever leaves before the answer leaves nothing behind.
+
+        Raises `Elsewhere` when another node has a place for it; there `grant` says which.
+        """
+        return self._view((await self.lease(caller, request, grant=grant)).row)
 
     async def lease(
-        self, caller: Caller, request: wire.OpenSession, on_place: Callable[[], None] = lambda: None
+        self,
+        caller: Caller,
+        request: wire.OpenSession,
+        on_place: Callable[[], None] = lambda: None,
+        *,
+        grant: str = "",
+        is_local: bool = False,
     ) -> LiveSession:
-        """The same, for who is about to use it. `on_place` hears when it need not wait for others any more."""
+        """The same, for who is about to use it. `on_place` hears when it need not wait for others any more.
+
+        A local caller cannot be passed on to another node, and is never told to go elsewhere.
+        """
         caller.require("browse")
         agent_id = self._agent_for(caller, request.agent_id)
         pool = self._pool(request.pool)
         self._opening.check(pool, request)
         began = self._clock()
         wait_ms = self._settings.current.pools[pool.name].wait_ms if request.wait_ms is None else request.wait_ms
+        # A request is passed on once: what comes too late for its grant waits here.
+        is_local = is_local or bool(grant)
+        claim = await self._entering.kept(pool, grant, agent_id, request.key)
         while True:
-            self._refuse_when_draining()
+            if claim is None:
+                self._entering.refuse(pool, is_local=is_local)
             try:
-                live = await self._open_once(pool, agent_id, request, began + wait_ms - self._clock(), on_place)
+                if claim is not None:
+                    granted, claim = claim, None
+                    live = await self._entering.take_up(pool, granted, request, on_place)
+                else:
+                    left_ms = began + wait_ms - self._clock()
+                    live = await self._entering.enter(pool, agent_id, request, left_ms, on_place, is_local=is_local)
                 break
             except BrowserCrashed:
                 # Its browser died under the opening: who still has time is served by another one.
@@ -146,7 +168,8 @@ class Sessions:
                 raise InvalidRequest(f"state: '{state}' is none of {', '.join(STATES)}.", field="state")
             where["state"] = state
         rows = await self._store.select(Session, where, after=cursor, limit=limit + 1)
-        views = [self._view(row) for row in rows[:limit]]
+        tabs = await self._tabs_elsewhere(rows[:limit])
+        views = [self._view(row, tabs.get(row.id, ())) for row in rows[:limit]]
         return wire.SessionPage(sessions=views, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
 
     async def heartbeat(self, caller: Caller, session_id: str, beat: wire.Heartbeat) -> wire.HeartbeatAnswer:
@@ -302,25 +325,6 @@ class Sessions:
 
     # --- Parts ----------------------------------------------------------------------------------------------
 
-    async def _open_once(
-        self, pool: Pool, agent_id: str, request: wire.OpenSession, wait_ms: int, on_place: Callable[[], None]
-    ) -> LiveSession:
-        """One place, one browser. Waiting can be given up; what comes after it ends by itself."""
-        claim = await self._admissions[pool.name].claim(self._ids.mint("ses"), agent_id, request.key, max(0, wait_ms))
-        on_place()
-        making = asyncio.ensure_future(self._opening.make(pool, claim, request, self._pooling.choose))
-        try:
-            return await asyncio.shield(making)
-        except asyncio.CancelledError:
-            self._spawn(self._end_unwanted(making))
-            raise
-
-    async def _end_unwanted(self, making: asyncio.Future[LiveSession]) -> None:
-        await asyncio.wait([making])
-        if making.exception() is None:
-            live = making.result()
-            await patiently(lambda: self._leases.end(live, "caller_left"))
-
     async def _change_owner(self, live: LiveSession, agent_id: str) -> Session:
         """The one write that makes it somebody else's. Evidence of the old owner's life does not count for the new."""
         row, caps = live.row, self._admissions[live.row.pool].caps
@@ -386,9 +390,15 @@ class Sessions:
             raise InvalidRequest(f"pool: there is no pool '{name}'.", field="pool", pools=sorted(self._pools))
         return self._pools[name]
 
-    def _view(self, row: Session) -> wire.SessionView:
+    async def _tabs_elsewhere(self, rows: Sequence[Session]) -> dict[str, Sequence[Tab]]:
+        """The tabs of open sessions that other nodes have."""
+        ids = tuple(row.id for row in rows if row.state in _OPEN and self._registry.session(row.id) is None)
+        found = await self._store.select(Tab, {"session_id": ids}, limit=TABS_MAX) if ids else ()
+        return {id: [tab for tab in found if tab.session_id == id] for id in ids}
+
+    def _view(self, row: Session, tabs: Iterable[Tab] = ()) -> wire.SessionView:
         live = self._registry.session(row.id)
         times = self._leases.times_of(row.pool)
         if live is None:
-            return session_view(row, [], times)
+            return session_view(row, tabs, times)
         return session_view(live.row, [tab.row for tab in live.tabs.values()], times)

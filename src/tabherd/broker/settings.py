@@ -28,6 +28,7 @@ NEEDS_RESTART: Final[Mapping[str, frozenset[str]]] = {
     "server": frozenset({"host", "port", "events_ring", "log_format", "log_level"}),
     "auth": frozenset({"enabled"}),
     "locks": frozenset({"url", "max_connections", "keepalive_s"}),
+    "cluster": frozenset({"url", "beat_s", "pause_after_s", "dead_after_s", "direct_url"}),
     # What a browser was started with.
     "pools": frozenset(
         {
@@ -94,7 +95,7 @@ class Settings:
 def _applicable(old: Config, new: Config) -> Config:
     """The new settings, with the old value wherever that cannot change now."""
     fixed = {name: getattr(old, name) for name in NEEDS_RESTART[""]}
-    for name in ("server", "auth", "locks"):
+    for name in ("server", "auth", "locks", "cluster"):
         section: Section = getattr(old, name)
         fixed[name] = replace(getattr(new, name), **{key: getattr(section, key) for key in NEEDS_RESTART[name]})
     pools = {name: _applicable_pool(pool, new.pools.get(name)) for name, pool in old.pools.items()}

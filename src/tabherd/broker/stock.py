@@ -6,8 +6,11 @@ only to whom its last holder allowed; one that was made clean goes to anybody wi
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..browsers.port import BrowserPort, TabPort
 from ..browsers.slot import Slot
+from ..core.caps import Caps
 from ..core.model import Session, Tab
 
 
@@ -59,6 +62,17 @@ class Stock:
             del self._tabs[oldest.row.id]
         return oldest
 
+    def take_excess(self, caps: Caps) -> list[PooledTab]:
+        """Those that are too many, of one key or of all, the oldest first; they are out of the stock."""
+        excess: list[PooledTab] = []
+        for key, count in Counter(pooled.row.key for pooled in self._tabs.values()).items():
+            # The empty key is never capped.
+            if key and caps.max_pooled_per_key:
+                excess += self._take_first(count - caps.max_pooled_per_key, key)
+        if caps.max_pooled:
+            excess += self._take_first(len(self._tabs) - caps.max_pooled)
+        return excess
+
     def take_on(self, browser_id: str) -> list[PooledTab]:
         """Those in that browser; they are out of the stock."""
         return self._take([pooled for pooled in self._tabs.values() if pooled.row.browser_id == browser_id])
@@ -76,6 +90,9 @@ class Stock:
     def oldest_at(self) -> int | None:
         """When the one that has waited longest was given back."""
         return min((pooled.row.pooled_at for pooled in self._tabs.values()), default=None)
+
+    def _take_first(self, count: int, key: str | None = None) -> list[PooledTab]:
+        return [pooled for _ in range(count) if (pooled := self.take_oldest(key)) is not None]
 
     def _take(self, pooled_tabs: list[PooledTab]) -> list[PooledTab]:
         for pooled in pooled_tabs:

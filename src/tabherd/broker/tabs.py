@@ -362,7 +362,7 @@ class Tabs:
             created_at=self._clock(),
             opener_tab_id=opener_id,
         )
-        counter = tab_counter(live.row.pool, self._admissions[live.row.pool].caps)
+        counter = tab_counter(live.row.pool, self._admissions[live.row.pool].store_caps)
         ops = (Add(counter.counter, 1, counter.cap), Require(Session, live.row.id, live.row.version), Insert(row))
         try:
             outcome = await self._store.apply(*ops)

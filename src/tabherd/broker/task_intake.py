@@ -47,7 +47,8 @@ class TaskIntake:
         on_end: Callable[[Task], tuple[Op, ...]],
         on_saved: Callable[[Task], None],
     ) -> None:
-        self._queue = queue
+        # Raises `QueueFull` unless one more may wait, besides so many that are arriving, in all and of that agent.
+        self.check_room: Callable[[str, int, int], None] = queue.admit
         self._log = task_log
         self._store = store
         self._events = events
@@ -62,13 +63,16 @@ class TaskIntake:
         # How many tasks there have been.
         self._tasks = 0
         # Admitted, but not yet on disk: in all, and by agent.
-        self._arriving = 0
+        self._arriving: set[str] = set()
         self._arriving_by_agent: dict[str, int] = {}
 
     @property
     def arriving(self) -> int:
         """Tasks that are admitted, but not yet on disk."""
-        return self._arriving
+        return len(self._arriving)
+
+    def is_arriving(self, task_id: str) -> bool:
+        return task_id in self._arriving
 
     def task_of(self, row: Task) -> LiveTask:
         """The task, at its place: who was asked for first goes first."""
@@ -79,8 +83,8 @@ class TaskIntake:
         """Count it in, or refuse it. Whoever was admitted has to be submitted, without a pause in between."""
         agent_id = task.row.agent_id
         own = self._arriving_by_agent.get(agent_id, 0)
-        self._queue.admit(agent_id, self._arriving, own)
-        self._arriving += 1
+        self.check_room(agent_id, len(self._arriving), own)
+        self._arriving.add(task.row.id)
         self._arriving_by_agent[agent_id] = own + 1
 
     def submit(self, tasks: list[LiveTask]) -> asyncio.Future[None]:
@@ -106,7 +110,7 @@ class TaskIntake:
     def arrived(self, task: LiveTask) -> None:
         """It is on disk, or never will be: from now on it counts as what it is."""
         agent_id = task.row.agent_id
-        self._arriving -= 1
+        self._arriving.discard(task.row.id)
         own = self._arriving_by_agent.pop(agent_id) - 1
         if own:
             self._arriving_by_agent[agent_id] = own

@@ -1,9 +1,11 @@
-"""Puts tasks on disk, as they come and as they end: those of one moment in one transaction.
+"""Puts tasks on disk, as they come, as they are sent, and as they end: those of one moment in one transaction.
 
 Invariants:
 - Whoever waits for `insert` hears of it when all of his tasks are on disk, or that none is. What was written is told to
   the scheduler in the same step, whether or not anybody still waits.
-- An end is written until the store has taken it, and told after that.
+- What a task that is on disk has become is written in the order in which it became so, one write of it at a time, until
+  the store has taken it, and told after that. Several changes of one task in one moment are one write.
+- Where nodes share the store, a task may be another's by then: then nothing is written, and the scheduler is told.
 
 A transaction costs the same for one task as for fifty, and thousands of tasks a second are what this is for.
 """
@@ -16,9 +18,11 @@ from typing import Any, TypeAlias
 
 import structlog
 
-from ..core.model import Task
+from ..core.lifecycle import TASK, is_terminal
+from ..core.model import Task, changed
 from ..errors import InvalidRequest, TabherdError
 from ..store.base import Applied, Insert, Op, Store, Update
+from ..store.task_claims import TaskClaims
 from .live_task import LiveTask
 from .patience import patiently
 
@@ -26,10 +30,20 @@ from .patience import patiently
 BATCH_MAX = 500
 # How long an end waits for company: a commit for each would compete with the work itself.
 LINGER_S = 0.003
+# The same in steps of the loop, where somebody waits for it: from the end of one task to the start of the next.
+LINGER_STEPS = 6
 
 log = structlog.get_logger("scheduler")
 
 _Arrival: TypeAlias = "tuple[list[LiveTask], asyncio.Future[None]]"
+
+
+class Taken(Exception):
+    """The task is another node's, or over, by the doing of another node."""
+
+
+class _Conflicting(Exception):
+    """Something of a transaction does not stand as it was read, and nothing of it was written."""
 
 
 class TaskLog:
@@ -44,6 +58,8 @@ class TaskLog:
         on_refused: Callable[[LiveTask], None],
         on_end: Callable[[Task], tuple[Op, ...]],
         on_saved: Callable[[LiveTask], None],
+        claims: TaskClaims | None = None,
+        on_taken: Callable[[LiveTask], None] = lambda task: None,
     ) -> None:
         self._store = store
         self._spawn = spawn
@@ -53,16 +69,23 @@ class TaskLog:
         # What else is to be written in the transaction of a task's end, and who is told when that is on disk.
         self._on_end = on_end
         self._on_saved = on_saved
+        # How tasks are written where nodes share the store; None where they do not.
+        self._claims = claims
+        # Told of a task that others have.
+        self._on_taken = on_taken
         # What has come in this step of the loop.
         self._arrivals: list[_Arrival] = []
-        # What has ended and is not on disk as such; the first ones may be on their way.
-        self._ended: list[LiveTask] = []
-        self._is_saving = False
+        # What has changed and is not on its way to the disk as it is now, in that order; and what is on its way.
+        self._changed: dict[LiveTask, None] = {}
+        self._writing: set[LiveTask] = set()
+        # Those that write, and how many there may be: while one waits for the disk, the other is told of the next.
+        self._writers = 0
+        self._writers_max = 1 if claims is None else 2
 
     @property
     def unsaved(self) -> int:
-        """Tasks that are over but not yet on disk."""
-        return len(self._ended)
+        """Tasks that are not on disk as they are."""
+        return len(self._changed) + len(self._writing)
 
     def insert(self, tasks: list[LiveTask]) -> asyncio.Future[None]:
         """Settled when all of them are on disk; its exception says why none is."""
@@ -78,12 +101,21 @@ class TaskLog:
 
     def save(self, task: LiveTask) -> None:
         """Write its end down."""
-        self._ended.append(task)
-        if not self._is_saving:
-            self._is_saving = True
+        self._changed[task] = None
+        if self._writers < self._writers_max:
+            self._writers += 1
             self._spawn(self._save())
 
-    # --- Parts ----------------------------------------------------------------------------------------------
+    def update(self, task: LiveTask) -> asyncio.Future[None]:
+        """Write down what its row has become, without being over. Settled when that is on disk; `Taken` if it cannot
+        be, because others have the task.
+        """
+        if task.written is None:
+            task.written = asyncio.get_running_loop().create_future()
+        self.save(task)
+        return task.written
+
+    # --- Arrivals -------------------------------------------------------------------------------------------
 
     def _insert_soon(self) -> None:
         arrivals, self._arrivals = self._arrivals, []
@@ -129,34 +161,116 @@ class TaskLog:
                 # Looked at, or asyncio would complain when its caller has left.
                 written.exception()
 
+    # --- Changes --------------------------------------------------------------------------------------------
+
     async def _save(self) -> None:
         try:
-            while self._ended:
-                if len(self._ended) < BATCH_MAX:
-                    await asyncio.sleep(LINGER_S)
-                batch = self._ended[:BATCH_MAX]
+            while self._changed:
+                if len(self._changed) < BATCH_MAX:
+                    await self._linger()
+                # What is on its way comes after that has arrived.
+                batch = [task for task in self._changed if task not in self._writing][:BATCH_MAX]
+                if not batch:
+                    # Whoever writes them sees to it.
+                    return
+                for task in batch:
+                    del self._changed[task]
+                self._writing.update(batch)
                 try:
                     await self._save_together(batch)
-                except (AssertionError, InvalidRequest):
+                except (_Conflicting, InvalidRequest):
                     for task in batch:
                         await self._save_alone(task)
-                del self._ended[: len(batch)]
+                finally:
+                    self._writing.difference_update(batch)
         finally:
-            self._is_saving = False
+            self._writers -= 1
+
+    async def _linger(self) -> None:
+        """Wait for company."""
+        if self._claims is None:
+            await asyncio.sleep(LINGER_S)
+            return
+        # Somebody waits to send one of them, so no longer than it takes those to come that are just free to.
+        for _ in range(LINGER_STEPS):
+            await asyncio.sleep(0)
 
     async def _save_together(self, batch: list[LiveTask]) -> None:
+        if self._claims is None:
+            await self._apply(batch)
+            return
+        # The end of one that somebody is to be told of is written together with that.
+        told = [task for task in batch if task.row.callback_url and is_terminal(TASK, task.row.state)]
+        if told:
+            await self._apply(told)
+        if others := [task for task in batch if task not in told] if told else batch:
+            await self._write(self._claims, others)
+
+    async def _apply(self, batch: list[LiveTask]) -> None:
+        written = [(task, task.row) for task in batch]
         ops: list[Op] = []
-        for task in batch:
-            ops += (Update(task.row), *self._on_end(task.row))
+        places: list[int] = []
+        for _, row in written:
+            places.append(len(ops))
+            ops.append(Update(row))
+            if is_terminal(TASK, row.state):
+                ops += self._on_end(row)
         outcome = await patiently(lambda: self._store.apply(*ops))
-        assert isinstance(outcome, Applied), f"nobody else writes them ({outcome})"
-        for task in batch:
-            self._on_saved(task)
+        if not isinstance(outcome, Applied):
+            raise _Conflicting(str(outcome))
+        for (task, row), place in zip(written, places, strict=True):
+            stored = outcome.rows[place]
+            assert isinstance(stored, Task)
+            self._landed(task, row, stored)
+
+    async def _write(self, claims: TaskClaims, batch: list[LiveTask]) -> None:
+        written = [(task, task.row) for task in batch]
+        rows = [row for _, row in written]
+        landed = await patiently(lambda: claims.write(rows))
+        for task, row in written:
+            if row.id in landed:
+                self._landed(task, row, changed(row, version=row.version + 1))
+            else:
+                await self._look_at(task, row)
 
     async def _save_alone(self, task: LiveTask) -> None:
-        """A bug of ours in one of them must not keep the others from their end."""
+        """A bug of ours in one of them must not keep the others from their end; nor must one that others have."""
+        row = task.row
         try:
             await self._save_together([task])
-        except (AssertionError, InvalidRequest) as error:
-            # On disk it is as it was, and its mark stays: the next life says that nobody knows what became of it.
-            log.error("bug: the end of a task cannot be written", taskId=task.row.id, error=repr(error))
+        except InvalidRequest as error:
+            self._give_up(task, error)
+        except _Conflicting:
+            await self._look_at(task, row)
+
+    async def _look_at(self, task: LiveTask, written: Task) -> None:
+        """Why it could not be written."""
+        standing = await patiently(lambda: self._store.get(Task, written.id))
+        if standing is not None and standing == changed(written, version=written.version + 1):
+            # An attempt that was not heard of has landed after all.
+            self._landed(task, written, standing)
+        elif self._claims is None:
+            self._give_up(task, _Conflicting(str(standing)))
+        else:
+            self._on_taken(task)
+            if task.written is not None:
+                task.written.set_exception(Taken(written.id))
+                # Looked at, or asyncio would complain when nobody waits.
+                task.written.exception()
+                task.written = None
+
+    def _landed(self, task: LiveTask, written: Task, stored: Task) -> None:
+        if task.row is not written:
+            # It has become something else meanwhile, which is written next.
+            task.row = changed(task.row, version=stored.version)
+            return
+        task.row = stored
+        if task.written is not None:
+            task.written.set_result(None)
+            task.written = None
+        if is_terminal(TASK, stored.state):
+            self._on_saved(task)
+
+    def _give_up(self, task: LiveTask, error: Exception) -> None:
+        # On disk it is as it was, and its mark stays: the next life says that nobody knows what became of it.
+        log.error("bug: what became of a task cannot be written", taskId=task.row.id, error=repr(error))

@@ -20,6 +20,11 @@ class TaskPace:
         # In milliseconds; 0 before the first one.
         self._mean_ms = 0.0
 
+    @property
+    def mean_ms(self) -> float:
+        """0 before the first one."""
+        return self._mean_ms
+
     def ran(self, ran_ms: int) -> None:
         self._mean_ms += (SMOOTHING if self._mean_ms else 1.0) * (ran_ms - self._mean_ms)
 

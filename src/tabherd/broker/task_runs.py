@@ -7,7 +7,7 @@ keeping a worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from .. import wire
@@ -62,15 +62,21 @@ class TaskRuns:
         self._clock = clock
         self._spawn = spawn
 
-    async def run(self, task: Task, on_sent: Callable[[str], None], on_place: Callable[[], None]) -> Any:
+    async def run(
+        self,
+        task: Task,
+        on_sent: Callable[[str], None],
+        on_place: Callable[[], None],
+        write_sent: Callable[[], Awaitable[None]] | None = None,
+    ) -> Any:
         """The result; what it fails with is raised.
 
-        `on_sent` hears the id of the command just before anything reaches the page, `on_place` that a task which
-        brings no session waits for none any more.
+        `on_sent` hears the id of the command just before anything reaches the page, and after `write_sent` is done;
+        `on_place` that a task which brings no session waits for none any more.
         """
         caller = caller_of(task)
         if task.tab_id or task.session_id:
-            return await self._act(caller, self.tab_of(caller, task), task, on_sent)
+            return await self._act(caller, self.tab_of(caller, task), task, on_sent, write_sent)
         left_ms = task.deadline_at - self._clock()
         request = wire.OpenSession(
             pool=task.pool,
@@ -79,9 +85,9 @@ class TaskRuns:
             # If this server dies, so does the lease.
             owner=wire.Owner(pid=self._own_pid),
         )
-        live = await self._sessions.lease(caller, request, on_place)
+        live = await self._sessions.lease(caller, request, on_place, is_local=True)
         try:
-            return await self._act(caller, next(iter(live.tabs.values())), task, on_sent)
+            return await self._act(caller, next(iter(live.tabs.values())), task, on_sent, write_sent)
         finally:
             # What became of the task does not depend on it, and must not wait for a browser that hangs.
             self._spawn(self._give_back(caller, live.row.id, live.row.fence))
@@ -98,11 +104,36 @@ class TaskRuns:
             raise SessionNotFound("The session has no tab.", sessionId=task.session_id)
         return self._access.usable_tab(caller, first, task.session_id, None)
 
-    async def _act(self, caller: Caller, tab: LiveTab, task: Task, on_sent: Callable[[str], None]) -> Any:
+    async def _act(
+        self,
+        caller: Caller,
+        tab: LiveTab,
+        task: Task,
+        on_sent: Callable[[str], None],
+        write_sent: Callable[[], Awaitable[None]] | None,
+    ) -> Any:
         request = command_of(task, task.deadline_at - self._clock())
+        command_id = ""
+
+        def accepted(id: str, _: int) -> None:
+            nonlocal command_id
+            command_id = id
+            if write_sent is None:
+                on_sent(id)
+
+        async def before_send() -> None:
+            assert write_sent is not None
+            await write_sent()
+            on_sent(command_id)
+
         try:
             done = await self._commands.run(
-                caller, tab.row.id, request, lambda command_id, _: on_sent(command_id), is_recorded=False
+                caller,
+                tab.row.id,
+                request,
+                accepted,
+                before_send=None if write_sent is None else before_send,
+                is_recorded=False,
             )
         except (TabBusy, TabLocked, TabPausedHandoff):
             raise Blocked(tab) from None

@@ -130,6 +130,7 @@ def browser_view(slot: Slot, sessions: int, circuit: BreakerState) -> wire.Brows
     usage = slot.usage if slot.usage is not None and slot.usage.processes else None
     return wire.BrowserView(
         browser_id=row.id,
+        node=row.node_id,
         pool=row.pool,
         state=row.state,
         pid=row.pid,

@@ -26,6 +26,8 @@ BROWSER_HEADINGS = (
 # What a narrow terminal does without, the first one first.
 SPARE = ("product", "served", "circuit", "warm", "CPU", "pool")
 POOL_SPARE = ("tabs", "pooled", "warm")
+NODE_HEADINGS = ("node", "state", "address", "sessions", "free seats", "heard of")
+NODE_SPARE = ("heard of", "address")
 
 
 def show(voice: Voice) -> None:
@@ -34,6 +36,7 @@ def show(voice: Voice) -> None:
         health = herd.health()
         is_ready = herd.is_ready()
         stats = herd.stats()
+        nodes = herd.nodes()
         browsers = herd.browsers()
         # Those that have ended stay on record; they are history, not status.
         sessions = herd.sessions(state="active")
@@ -45,6 +48,7 @@ def show(voice: Voice) -> None:
             "node": health.node,
             "ready": is_ready,
             "draining": stats.draining,
+            "nodes": nodes,
             "pools": stats.pools,
             "browsers": browsers,
             "sessions": dict(by_agent),
@@ -55,6 +59,9 @@ def show(voice: Voice) -> None:
         return
     counts = ", ".join(f"{agent} {count}" for agent, count in by_agent.most_common())
     voice.say(f"Active sessions: {len(sessions)}" + (f" ({counts})." if counts else "."))
+    if len(nodes) > 1:
+        voice.say("")
+        voice.table(nodes, NODE_HEADINGS, [_node(node) for node in nodes], "No nodes.", NODE_SPARE)
     voice.say("")
     voice.table(stats.pools, POOL_HEADINGS, [_pool(*each) for each in stats.pools.items()], "No pools.", POOL_SPARE)
     voice.say("")
@@ -74,6 +81,13 @@ def _condition(is_ready: bool, is_draining: bool) -> str:
 def _pool(name: str, pool: wire.PoolStats) -> tuple[str, ...]:
     held = (pool.active, pool.capacity, pool.waiting, pool.pooled, pool.tabs)
     return name, *map(str, (*held, pool.browsers, pool.stock, pool.free_seats))
+
+
+def _node(node: wire.NodeView) -> tuple[str, ...]:
+    age = node.beat_age_ms
+    heard = NOT_MEASURED if age is None else f"{age / 1000:.1f} s ago"
+    name = f"{node.node_id} (this)" if node.is_self else node.node_id
+    return name, node.state, node.url, str(node.sessions), str(node.free_seats), heard
 
 
 def _browser(browser: wire.BrowserView) -> tuple[str, ...]:

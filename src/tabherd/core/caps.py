@@ -22,6 +22,9 @@ CapReason: TypeAlias = Literal["key_cap", "agent_cap", "pool_cap", "tab_cap"]
 MEMORY_PER_SESSION_BYTES: Final = 64 << 20
 MEMORY_SHARE_PERCENT: Final = 60
 DERIVED_ACTIVE_MAX: Final = 500
+# A counter of waiters stands one above their number: the store keeps no counter at zero, and to rest on the absence of
+# one is what costs it most.
+WAITING_BASE: Final = 1
 
 
 class Caps(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +71,11 @@ def pooled_counters(pool: str, key: str, caps: Caps) -> tuple[CapCounter, ...]:
 def tab_counter(pool: str, caps: Caps) -> CapCounter:
     """What every page counts against, whoever has it."""
     return CapCounter(f"tabs:{_escaped(pool)}", caps.max_tabs or None, "tab_cap")
+
+
+def waiting_counter(pool: str) -> str:
+    """What callers count in that wait for a session on some node of a cluster; see `WAITING_BASE`."""
+    return f"waiting:{_escaped(pool)}"
 
 
 def _of_key(of_pool: str, key: str, cap: int) -> tuple[CapCounter, ...]:

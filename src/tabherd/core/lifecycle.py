@@ -131,6 +131,20 @@ class DeliveryEvent(StrEnum):
     GIVE_UP = "give_up"  # after the last attempt
 
 
+class NodeState(StrEnum):
+    UP = "up"
+    LEFT = "left"  # it has ended in order
+    DEAD = "dead"  # others have declared it so, because it was silent
+    GONE = "gone"  # nothing is left of it
+
+
+class NodeEvent(StrEnum):
+    JOIN = "join"
+    LEAVE = "leave"
+    DECLARE_DEAD = "declare_dead"
+    INHERIT = "inherit"  # others have taken over all that it had
+
+
 State = TypeVar("State", bound=StrEnum)
 Event = TypeVar("Event", bound=StrEnum)
 Table = dict[State, dict[Event, State]]
@@ -273,6 +287,18 @@ DELIVERY: Final[Table[DeliveryState, DeliveryEvent]] = {
     },
     DeliveryState.DELIVERED: {},
     DeliveryState.FAILED: {},
+}
+
+NODE: Final[Table[NodeState, NodeEvent]] = {
+    NodeState.UP: {
+        # Killed, and back before anybody has missed it.
+        NodeEvent.JOIN: NodeState.UP,
+        NodeEvent.LEAVE: NodeState.LEFT,
+        NodeEvent.DECLARE_DEAD: NodeState.DEAD,
+    },
+    NodeState.LEFT: {NodeEvent.JOIN: NodeState.UP, NodeEvent.INHERIT: NodeState.GONE},
+    NodeState.DEAD: {NodeEvent.JOIN: NodeState.UP, NodeEvent.INHERIT: NodeState.GONE},
+    NodeState.GONE: {NodeEvent.JOIN: NodeState.UP},
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NewType, TypeVar
 
 import msgspec
 
-from .lifecycle import BrowserState, CommandState, DeliveryState, LeaseState, TabState, TaskState
+from .lifecycle import BrowserState, CommandState, DeliveryState, LeaseState, NodeState, TabState, TaskState
 
 NodeId = NewType("NodeId", str)
 BrowserId = NewType("BrowserId", str)
@@ -33,12 +33,53 @@ RowT = TypeVar("RowT", bound=Row)
 
 
 class Node(Row, frozen=True, kw_only=True):
-    """One running server. Its epoch grows at each start, so what an earlier life wrote can be told apart."""
+    """One running server. Its epoch grows at each start, so what an earlier life wrote can be told apart.
+
+    Nobody changes the row while that life lasts, except whoever ends it: a write that requires its version is shut out
+    from then on.
+    """
 
     epoch: int
+    # Where other nodes reach it.
     url: str
     pid: int
     started_at: int
+    state: NodeState = NodeState.UP
+    # Of its machine, as long as that runs: says whether two nodes see the same processes.
+    boot_id: str = ""
+
+
+class Beat(Row, frozen=True, kw_only=True):
+    """That a node lives; its id is the node's. Only clusters have them."""
+
+    epoch: int
+    # By the database's clock, read before this was written.
+    at: int
+    is_draining: bool = False
+    # Sessions and seats for more that it has; for people.
+    sessions: int = 0
+    free_seats: int = 0
+
+
+class Waiter(Row, frozen=True, kw_only=True):
+    """A caller that waits for a session on some node of a cluster."""
+
+    # Where the caller waits.
+    node_id: str
+    pool: str
+    agent_id: str
+    key: str = ""
+    arrived_at: int = 0
+    # The node that has a seat for it; empty while it waits.
+    granted_by: str = ""
+    # It cannot be passed on, so that only its own node may give it a place.
+    is_local: bool = False
+
+
+class Secret(Row, frozen=True, kw_only=True):
+    """A key that all nodes of a cluster share; hex."""
+
+    value: str
 
 
 class Browser(Row, frozen=True, kw_only=True):
@@ -149,8 +190,12 @@ class Command(Row, frozen=True, kw_only=True):
 
 
 class Task(Row, frozen=True, kw_only=True):
-    """Something that was submitted to be run in its turn. On disk it is queued until it is over."""
+    """Something that was submitted to be run in its turn.
 
+    On disk it is queued until it is over; where nodes share the store, running from just before it is sent to a page.
+    """
+
+    # Whose it is; empty: nobody's yet, of nodes that share the store.
     node_id: str
     agent_id: str
     state: TaskState
@@ -185,6 +230,8 @@ class Task(Row, frozen=True, kw_only=True):
     # Of the request that submitted it, for whoever is called back; empty without a callback.
     request_id: str = ""
     traceparent: str = ""
+    # Its place among the tasks of its agent, where several nodes take them from one queue; see task_rank.
+    rank: int = 0
 
 
 class ArchivedTask(Task, frozen=True, kw_only=True):
@@ -295,6 +342,9 @@ TABLES: Final[dict[type[Row], Table]] = {
     table.row: table
     for table in (
         Table("nodes", Node),
+        Table("beats", Beat),
+        Table("waiters", Waiter, ("pool", "node_id")),
+        Table("secrets", Secret),
         Table("browsers", Browser, ("node_id", "state")),
         Table("sessions", Session, ("state", "agent_id", "node_id")),
         Table("tabs", Tab, ("session_id", "node_id", "state")),

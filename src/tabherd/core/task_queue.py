@@ -233,6 +233,16 @@ class TaskQueue:
         """The ids of those in flight."""
         return list(self._in_flight)
 
+    def standing_in(self, name: str) -> tuple[int, bool]:
+        """How many tasks wait in that lane, and whether something keeps them from being taken."""
+        lane = self._lanes.get(name)
+        return (0, False) if lane is None else (lane.waiting, not lane.is_free)
+
+    def count_of(self, agent_id: str) -> int:
+        """How many tasks of that agent wait or are in flight."""
+        agent = self._agents.get(agent_id)
+        return 0 if agent is None else agent.ranks.count + agent.in_flight
+
     def lane_of(self, task_id: str) -> str | None:
         """Where a task runs, that waits or is in flight."""
         task = self._waiting.get(task_id) or self._in_flight.get(task_id)

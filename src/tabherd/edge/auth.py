@@ -89,11 +89,18 @@ class Guard:
                 field="Origin",
             )
 
-    async def identify(self, head: Head, client: Address | None, query_token: str | None = None) -> Caller:
-        """Who calls. Raises `Unauthenticated`, `RateLimited`, or `Forbidden` for an agent that is not theirs."""
-        return (await self.welcome(head, client, query_token)).caller
+    async def identify(
+        self, head: Head, client: Address | None, query_token: str | None = None, *, is_counted: bool = True
+    ) -> Caller:
+        """Who calls. Raises `Unauthenticated`, `RateLimited`, or `Forbidden` for an agent that is not theirs.
 
-    async def welcome(self, head: Head, client: Address | None, query_token: str | None = None) -> Badge:
+        A request that another node has passed on was counted there.
+        """
+        return (await self.welcome(head, client, query_token, is_counted=is_counted)).caller
+
+    async def welcome(
+        self, head: Head, client: Address | None, query_token: str | None = None, *, is_counted: bool = True
+    ) -> Badge:
         """Who opens a socket; refuses as `identify` does."""
         credential: Credential | None
         if self._is_open:
@@ -102,7 +109,7 @@ class Guard:
             credential = await self._credentials.authenticate(_token_of(head.authorization, query_token))
             if credential is None:
                 raise Unauthenticated("The token is not valid.")
-        badge = self._badge_for(credential, client)
+        badge = self._badge_for(credential, client, is_counted=is_counted)
         if head.agent_id is not None:
             agent_id = head.agent_id.decode("latin-1")
             badge = Badge(act_for(badge.caller, agent_id, "X-Agent-Id"), credential)
@@ -117,16 +124,17 @@ class Guard:
             credential = await self._credentials.find(credential_id)
             if credential is None:
                 raise Unauthenticated("The credential behind this address was revoked.")
-        return self._badge_for(credential, client)
+        return self._badge_for(credential, client, is_counted=True)
 
-    def _badge_for(self, credential: Credential, client: Address | None) -> Badge:
+    def _badge_for(self, credential: Credential, client: Address | None, *, is_counted: bool) -> Badge:
         scopes = self._scopes.get(credential.scopes)
         if scopes is None:
             scopes = self._scopes[credential.scopes] = frozenset(credential.scopes)
         host, port = client or ("", None)
         caller = Caller(agent_id=credential.agent_id, scopes=scopes, controller_id=f"{credential.id}/{host}:{port}")
         badge = Badge(caller, credential)
-        self.charge(badge)
+        if is_counted:
+            self.charge(badge)
         return badge
 
     def charge(self, badge: Badge) -> None:

@@ -23,10 +23,11 @@ from .auth import Guard
 from .conversation import MALFORMED_MAX, Conversation
 from .decode import QueryDecoder
 from .envelope import ReplayWindow
+from .everywhere import credentials_of
+from .relays import PATH as PATH
+from .relays import Relays
 from .route import Service
 from .upgrade import Upgrade
-
-PATH: Final = "/ws"
 
 
 class ControlQuery(wire.Request, frozen=True, kw_only=True):
@@ -68,13 +69,36 @@ class ControlChannel:
     async def admit(self, upgrade: Upgrade) -> Conversation:
         """The door: whoever has a valid credential may speak; what it may do, each verb decides."""
         query: ControlQuery = _query.decode(upgrade.query)
-        badge = await self.guard.welcome(upgrade.head, upgrade.client, query.token)
+        is_counted = upgrade.hop is None
+        badge = await self.guard.welcome(upgrade.head, upgrade.client, query.token, is_counted=is_counted)
         return Conversation(
             self,
             number=next(self._numbers),
             badge=badge,
             subscription=self.service.events.subscribe(),
             window=self._window_of(badge.credential.id),
+            relays=self._relays(upgrade, query.token),
+            is_counted=is_counted,
+        )
+
+    def drop_the_gone(self) -> None:
+        """Nodes came or went: whoever waits for one that is gone hears so."""
+        for conversation in list(self._controllers.values()):
+            conversation.drop_the_gone()
+
+    def _relays(self, upgrade: Upgrade, token: str | None) -> Relays | None:
+        """The ways of one client to other nodes, to which it comes as it came here."""
+        if self.service.routing is None:
+            return None
+        credentials = credentials_of(upgrade.head)
+        if upgrade.head.authorization is None and token is not None:
+            credentials = (*credentials, (b"authorization", b"Bearer " + token.encode("latin-1", "replace")))
+        return Relays(
+            routing=self.service.routing,
+            node_id=self.service.node_id,
+            client=upgrade.client,
+            credentials=credentials,
+            hop=upgrade.hop,
         )
 
     def enter(self, controller_id: str, conversation: Conversation) -> None:

@@ -7,7 +7,7 @@ Invariants:
 - Answers are never dropped. Events wait in the bus while the reader is slow, and a reader that falls behind the bus's
   ring is told so by `reset`.
 - However the connection ends, what it held ends with it: queued commands and waits are withdrawn, running ones
-  cancelled, tab locks and named locks released. Nothing of another connection is touched.
+  cancelled, tab locks and named locks released, here and on other nodes. Nothing of another connection is touched.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ..errors import ControllerQueueLimitExceeded, InvalidRequest, StateConflict
 from . import envelope, lock_messages
 from .auth import Badge, act_for, as_controller
 from .envelope import Command, Message, Rejected, ReplayWindow
-from .lock_messages import LockWork
 from .pulse import Pulse
+from .relays import Refused, Relays, Work
 from .reply import bug_form, wire_form
 from .sockets import Socket
 
@@ -44,15 +44,14 @@ EVENTS_BATCH: Final = 200
 _AGENT_FIELDS: Final = ("agentId", "formerAgentId")
 _CONTROLLER_FIELDS: Final = ("lockOwnerControllerId", "controllerId")
 
-# What a connection does on behalf of one message; everything but hello and beats.
-Work = Command | wire.CancelCommand | wire.TakeTabLock | wire.RenewTabLock | wire.ReleaseTabLock | LockWork
-
 
 class Request:
     """A message that waits for its answer."""
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, data: bytes) -> None:
         self.message = message
+        # As it came.
+        self.data = data
         self.task: asyncio.Task[None] | None = None
         # Set when the broker has accepted it: from then on it ends through the broker, with a recorded outcome.
         self.command_id: str | None = None
@@ -62,7 +61,15 @@ class Conversation(Socket):
     """One connection of one controller."""
 
     def __init__(
-        self, channel: ControlChannel, *, number: int, badge: Badge, subscription: Subscription, window: ReplayWindow
+        self,
+        channel: ControlChannel,
+        *,
+        number: int,
+        badge: Badge,
+        subscription: Subscription,
+        window: ReplayWindow,
+        relays: Relays | None = None,
+        is_counted: bool = True,
     ) -> None:
         super().__init__()
         self.message_max_bytes = channel.limits.message_max_bytes
@@ -76,6 +83,10 @@ class Conversation(Socket):
         self._caller = badge.caller
         self._has_greeted = False
         self._window = window
+        # What is on other nodes; None: there are none.
+        self._relays = relays
+        # Whether its messages count towards its credential's rate; those that another node passes on did there.
+        self._is_counted = is_counted
         self._subscription = subscription
         self._telling: asyncio.Task[None] | None = None
         # Set while the reader keeps up.
@@ -120,9 +131,13 @@ class Conversation(Socket):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._writable.clear()
+        if self._relays is not None:
+            self._relays.pause(True)
 
     def resumed(self) -> None:
         self._writable.set()
+        if self._relays is not None:
+            self._relays.pause(False)
 
     def shutdown(self) -> None:
         """The server ends: say so, and goodbye."""
@@ -186,16 +201,17 @@ class Conversation(Socket):
         try:
             if refusal is not None:
                 raise refusal
-            self._channel.guard.charge(self._badge)
+            if self._is_counted:
+                self._channel.guard.charge(self._badge)
             if isinstance(said, Rejected):
                 self._reject(said)
             else:
                 self._window.admit(said.nonce, said.timestamp_ms, self._channel.clock())
-                self._act_on(said)
+                self._act_on(said, data)
         except TabherdError as error:
             self._refuse(said, error)
 
-    def _act_on(self, message: Message) -> None:
+    def _act_on(self, message: Message, data: bytes) -> None:
         match message.payload:
             case wire.Hello() as hello:
                 self._greet(message, hello)
@@ -203,9 +219,9 @@ class Conversation(Socket):
                 if message.type == "ping":
                     self._say("pong", wire.Pong(), message)
             case Command() | wire.CancelCommand() | wire.TakeTabLock() | wire.RenewTabLock() | wire.ReleaseTabLock():
-                self._begin(message, message.payload)
+                self._begin(message, message.payload, data)
             case wire.TakeLock() | wire.RenewTakenLock() | wire.ReleaseLock():
-                self._begin(message, message.payload)
+                self._begin(message, message.payload, data)
             case _:
                 assert_never(message.payload)
 
@@ -220,6 +236,8 @@ class Conversation(Socket):
         self._channel.enter(caller.controller_id, self)
         self._caller = caller
         self._has_greeted = True
+        if self._relays is not None:
+            self._relays.greeting = lambda: envelope.greeting(hello, self._channel.clock())
         self.heartbeat_ms = hello.heartbeat_ms
         self._beat_later()
         service = self._channel.service
@@ -236,7 +254,7 @@ class Conversation(Socket):
         self._subscription.position = service.events.last_id
         self._telling = asyncio.get_running_loop().create_task(self._tell_events())
 
-    def _begin(self, message: Message, work: Work) -> None:
+    def _begin(self, message: Message, work: Work, data: bytes) -> None:
         """Start on a request. Tasks run in the order in which they are made, so gates are entered in that order."""
         if not self._has_greeted:
             raise InvalidRequest(
@@ -250,7 +268,7 @@ class Conversation(Socket):
                 retry_after_ms=1_000,
                 cap=self._channel.limits.in_flight_max,
             )
-        request = self._requests[message.request_id] = Request(message)
+        request = self._requests[message.request_id] = Request(message, data)
         request.task = asyncio.get_running_loop().create_task(self._answer(request, work))
 
     async def _answer(self, request: Request, work: Work) -> None:
@@ -259,10 +277,12 @@ class Conversation(Socket):
         logs.bind(requestId=message.request_id, agentId=self._caller.agent_id)
         kind: wire.ServerMessage = "error"
         try:
-            payload: Any = await self._perform(request, work)
+            payload: Any = await self._done(request, work)
             kind = "result"
         except TabherdError as error:
             payload = wire_form(error)
+        except Refused as refused:
+            payload = refused.payload
         except Exception:
             log.exception("bug: unexpected exception in a request", messageType=message.type)
             payload = bug_form(message.request_id)
@@ -270,6 +290,12 @@ class Conversation(Socket):
             # Before the answer is sent: whoever has it may use the id again.
             del self._requests[message.request_id]
         self._say(kind, payload, message)
+
+    async def _done(self, request: Request, work: Work) -> Any:
+        """What it is answered with, by this node or the one that it concerns."""
+        if self._relays is None:
+            return await self._perform(request, work)
+        return await self._relays.perform(request, work, self, lambda: self._perform(request, work))
 
     # --- Work -----------------------------------------------------------------------------------------------
 
@@ -352,6 +378,8 @@ class Conversation(Socket):
         if waiting:
             # A lock that was granted in this very moment is given back by who asked for it.
             await asyncio.wait(waiting)
+        if self._relays is not None:
+            self._relays.close()
         if self._has_greeted:
             self._broker.drop_controller(self._caller.controller_id)
             self._broker.named_locks.drop_connection(self._id)
@@ -359,6 +387,29 @@ class Conversation(Socket):
         for live in {id(live): live for live in self._joined.values()}.values():
             self._broker.sessions.disconnect(live, self._id)
         self._joined.clear()
+
+    # --- Other nodes ----------------------------------------------------------------------------------------
+
+    def drop_the_gone(self) -> None:
+        """Nodes came or went."""
+        if self._relays is not None:
+            self._relays.drop_the_gone()
+
+    def pass_back(self, kind: wire.ServerMessage, payload: Any, said: Message | None) -> None:
+        """Say what another node said."""
+        self._say(kind, payload, said)
+
+    def hold_reading(self, is_held: bool) -> None:
+        """Another node does not keep up, or does again."""
+        if is_held:
+            self.pause_reading()
+        elif self._checking is None:
+            self.resume_reading()
+
+    def lock_ended(self, tab_id: str) -> None:
+        """A tab lock on another node is over, with the connection there."""
+        owner = self._caller.controller_id
+        self._tell(None, "lock_released", tabId=tab_id, lockOwnerControllerId=owner, reason="disconnected")
 
     # --- Speaking -------------------------------------------------------------------------------------------
 

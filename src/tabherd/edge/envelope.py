@@ -7,6 +7,7 @@ the field, and with the ids of the message as far as they could be read, so that
 from __future__ import annotations
 
 import json
+import secrets
 from datetime import datetime
 from typing import Any, Final, NoReturn, TypeAlias
 
@@ -137,6 +138,19 @@ def encode(
     except UnicodeEncodeError:
         # A page may hand out half of a surrogate pair: JSON can carry it escaped, UTF-8 cannot.
         return json.dumps(msgspec.to_builtins(envelope, enc_hook=str)).encode()
+
+
+def greeting(hello: wire.Hello, timestamp_ms: int) -> bytes:
+    """The same hello, to another node."""
+    said = wire.Envelope(
+        protocol_version=wire.PROTOCOL_VERSION,
+        message_type="hello",
+        request_id=secrets.token_hex(8),
+        timestamp=timestamp_ms,
+        nonce=secrets.token_hex(16),
+        payload=msgspec.Raw(_encode(hello)),
+    )
+    return _encode(said)
 
 
 class ReplayWindow:

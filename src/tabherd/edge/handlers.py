@@ -7,10 +7,13 @@ from typing import Annotated, Literal
 from msgspec import Meta, structs
 
 from .. import metrics, wire
-from ..errors import Draining, NoBrowser
-from . import pages, sse
+from ..broker.events import Subscription
+from ..cluster.membership import boot_id
+from ..errors import Draining, NoBrowser, ResourceNotFound
+from . import pages, peer_events, sse
 from .auth import act_for, as_controller
 from .cdp.discovery import with_addresses
+from .merged_events import MergedSubscription, Place
 from .route import EVENT_STREAM, JSON, Call, Raw, Service, Stream, headers_of
 
 
@@ -29,6 +32,11 @@ class ReleaseQuery(wire.Request, frozen=True, kw_only=True):
     fence: int | None = None
     # pool: keep the tab for the next one of its key; default where a profile is shared. close: default elsewhere.
     disposition: Literal["close", "pool"] | None = None
+
+
+class NodeQuery(wire.Request, frozen=True, kw_only=True):
+    # The node that is meant; default: the one that is asked.
+    node: wire.Identifier | None = None
 
 
 class UnlockQuery(wire.Request, frozen=True, kw_only=True):
@@ -90,14 +98,23 @@ async def events(service: Service, call: Call) -> Stream:
         act_for(call.caller, query.agent_id, "agentId")
     # Agents see what is theirs; what has no agent (browsers, the node) is the admin's.
     agent_id = query.agent_id if call.caller.is_admin else call.caller.agent_id
-    subscription = service.events.subscribe(
-        types=sse.parse_types(query.types),
-        agent_id=agent_id,
-        tab_id=query.tab_id,
-        task_id=query.task_id,
-        after=sse.parse_position(call.head.last_event_id),
-    )
+    filter = {"agent_id": agent_id, "tab_id": query.tab_id, "task_id": query.task_id}
+    types, place = sse.parse_types(query.types), call.head.last_event_id
+    subscription: Subscription | MergedSubscription
+    if service.cluster_events is None:
+        subscription = service.events.subscribe(types=types, after=sse.parse_position(place), **filter)
+    else:
+        after = Place.parse(place.decode("latin-1")) if place else None
+        subscription = await service.cluster_events.subscribe(types=types, after=after, **filter)
     return Stream(sse.stream(subscription), subscription.close, headers_of({"content-type": EVENT_STREAM}))
+
+
+async def node_events(service: Service, call: Call) -> Stream:
+    """All that happens here, for another node, which has vouched for itself with the cluster's key."""
+    if call.hop is None or call.hop.client is not None:
+        raise ResourceNotFound("There is nothing here but for other nodes.")
+    chunks, subscription = peer_events.told(service.events, sse.parse_position(call.head.last_event_id))
+    return Stream(chunks, subscription.close, headers_of({"content-type": EVENT_STREAM}))
 
 
 # --- Sessions ---------------------------------------------------------------------------------------------------
@@ -107,7 +124,11 @@ async def open_session(service: Service, call: Call) -> wire.SessionView:
     request: wire.OpenSession = call.body
     if request.agent_id is not None:
         act_for(call.caller, request.agent_id, "agentId")
-    return with_addresses(service, call, await service.broker.sessions.open(call.caller, request))
+    if call.hop is not None and call.hop.boot_id != boot_id():
+        # A process of another machine: nobody here can see whether it lives.
+        request = structs.replace(request, owner=None)
+    grant = "" if call.hop is None else call.hop.grant
+    return with_addresses(service, call, await service.broker.sessions.open(call.caller, request, grant=grant))
 
 
 async def undo_open_session(service: Service, call: Call, answer: wire.SessionView) -> None:
@@ -238,21 +259,38 @@ async def show_stats(service: Service, call: Call) -> wire.Stats:
     return service.broker.operations.stats(call.caller)
 
 
+async def list_nodes(service: Service, call: Call) -> wire.NodePage:
+    return service.broker.nodes()
+
+
 async def drain_node(service: Service, call: Call) -> wire.NodeDrain:
+    _settle_node(service, call)
     return service.broker.operations.drain(call.caller)
 
 
 async def resume_node(service: Service, call: Call) -> wire.NodeDrain:
+    _settle_node(service, call)
     return service.broker.operations.resume(call.caller)
 
 
 async def show_config(service: Service, call: Call) -> wire.ConfigView:
+    _settle_node(service, call)
     return service.reload.view()
 
 
 async def change_config(service: Service, call: Call) -> wire.ConfigChanges:
+    _settle_node(service, call)
     changes = await service.reload.patch(call.body)
     return wire.ConfigChanges(changed=list(changes.changed), needs_restart=list(changes.needs_restart))
+
+
+def _settle_node(service: Service, call: Call) -> None:
+    """Return if the caller means this node; what another one is told to do, it does itself."""
+    query: NodeQuery = call.query
+    if service.routing is not None:
+        service.routing.settle_node(query.node, call.hop)
+    elif query.node not in (None, service.node_id):
+        raise ResourceNotFound("There is no such node.", action="GET /nodes lists them.", field="node")
 
 
 async def show_audit(service: Service, call: Call) -> wire.AuditPage:

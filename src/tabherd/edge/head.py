@@ -32,8 +32,10 @@ class Head:
         "content_length",
         "forwarded_host",
         "forwarded_proto",
+        "hop",
         "host",
         "last_event_id",
+        "mcp_session_id",
         "origin",
         "repeated",
         "request_id",
@@ -49,9 +51,12 @@ class Head:
         self.content_length: bytes | None = None
         self.last_event_id: bytes | None = None
         self.user_agent: bytes | None = None
+        self.mcp_session_id: bytes | None = None
         # What a proxy before us says about the address that its client used.
         self.forwarded_host: bytes | None = None
         self.forwarded_proto: bytes | None = None
+        # What another node says that passed the request on.
+        self.hop: bytes | None = None
         # A header that decides who may do what and came twice: which of the two a proxy believed is anybody's guess.
         self.repeated: str = ""
         request_id: bytes | None = None
@@ -70,8 +75,13 @@ class Head:
                 case b"x-agent-id":
                     self.repeated = self.repeated or ("X-Agent-Id" if self.agent_id is not None else "")
                     self.agent_id = value
+                case b"x-tabherd-hop":
+                    self.repeated = self.repeated or ("X-Tabherd-Hop" if self.hop is not None else "")
+                    self.hop = value
                 case b"content-length":
                     self.content_length = value
+                case b"mcp-session-id":
+                    self.mcp_session_id = value
                 case b"user-agent":
                     self.user_agent = value
                 case b"x-forwarded-host":

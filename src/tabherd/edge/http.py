@@ -15,27 +15,35 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 from starlette.types import Receive, Scope, Send
 
 from .. import logs
+from ..broker.broker import wall_clock_ms
 from ..broker.settings import Settings
+from ..cluster.elsewhere import Elsewhere
+from ..cluster.hop import Hop
 from ..config_layers import Layers
-from ..errors import TabherdError
+from ..errors import NodeUnreachable, TabherdError
 from . import control, openapi
 from .auth import ANONYMOUS, Guard
 from .body import ClientLeft, read_body
 from .cdp.endpoint import CdpEndpoint
 from .cdp.tickets import KEY_BYTES, Tickets
+from .cluster_events import ClusterEvents
 from .control import ControlChannel
+from .forward.failures import RETRY_AFTER_MS, CutShort, Misdirected
 from .head import Head
+from .joining import Joined
 from .mcp import McpSessions
+from .peer_events import PeerStreams
 from .reload import Reload
 from .reply import Reply, bug, refusal, success, traced
 from .route import Call, Endpoint, Passed, Route, RouteTable, Service, Stream
 from .routes import ROUTES
+from .routing import HOPS_TRIED_MAX, MISDIRECTED, Routing, routing_of
 from .upgrade import Doors
 
 if TYPE_CHECKING:
@@ -45,6 +53,9 @@ if TYPE_CHECKING:
     from ..metrics import Metrics
 
 log = logs.get_logger("edge")
+
+# Instead of an answer: another node has given it.
+FORWARDED: Final = object()
 
 
 def create_app(
@@ -58,15 +69,30 @@ def create_app(
     port: int,
     ticket_key: bytes | None = None,
     reload: Reload | None = None,
+    place: Joined | None = None,
     routes: Sequence[Route] = ROUTES,
     clock: Callable[[], float] = time.monotonic,
 ) -> App:
     """The application of one server, which listens on that port. Without a key, tickets are good for its life only."""
     guard = Guard(config, port, broker.credentials)
-    tickets = Tickets(ticket_key or secrets.token_bytes(KEY_BYTES))
-    cdp = CdpEndpoint(config=config, broker=broker, guard=guard, metrics=metrics, tickets=tickets, port=port)
+    routing = None if place is None else routing_of(place, broker)
+    tickets = Tickets(ticket_key or secrets.token_bytes(KEY_BYTES), clock=broker.clock)
+    cdp = CdpEndpoint(
+        config=config, broker=broker, guard=guard, metrics=metrics, tickets=tickets, port=port, routing=routing
+    )
     # Its sessions call this very application, which is made last.
-    mcp = McpSessions(config.server, lambda name: httpx.ASGITransport(app, client=(name, 0)), port, clock=clock)
+    mcp = McpSessions(
+        config.server, lambda name: httpx.ASGITransport(app, client=(name, 0)), port, events.epoch, clock=clock
+    )
+    cluster_events = None
+    if place is not None:
+        cluster_events = ClusterEvents(
+            bus=events,
+            peers=place.membership,
+            open=PeerStreams(place.links).open,
+            ring=config.server.events_ring,
+            clock=place.clock,
+        )
     service = Service(
         cdp=cdp,
         mcp=mcp,
@@ -75,13 +101,20 @@ def create_app(
         reload=reload or Reload(Settings(config), Layers(), events),
         events=events,
         metrics=metrics,
+        routing=routing,
+        cluster_events=cluster_events,
         openapi=openapi.render(routes, version),
         node_id=node_id,
         version=version,
     )
-    channel = ControlChannel(service=service, guard=guard, config=config)
-    doors = Doors(guard, metrics, {control.PATH: channel.admit, **cdp.doors})
-    app = App(service, guard, doors, config.server.body_max_bytes, routes)
+    # Where there are several nodes they agree on the time, or one would take another's messages for old.
+    channel = ControlChannel(
+        service=service, guard=guard, config=config, clock=wall_clock_ms if place is None else place.clock
+    )
+    if place is not None:
+        place.membership.on_change.append(channel.drop_the_gone)
+    doors = Doors(guard, metrics, {control.PATH: channel.admit, **cdp.doors}, routing)
+    app = App(service, guard, doors, routing, config.server.body_max_bytes, routes)
 
     def follow(_: Config, new: Config) -> None:
         for part in (guard, cdp, mcp, channel, app):
@@ -91,16 +124,38 @@ def create_app(
     return app
 
 
+class Request:
+    """One request on its way through the application, and what has been read of it."""
+
+    __slots__ = ("body", "hop", "receive", "scope")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.receive = receive
+        # What another node says that has passed it on.
+        self.hop: Hop | None = None
+        # All of it, once it was read.
+        self.body: bytes | bytearray | None = None
+
+
 class App:
     """One server's HTTP interface, and the sockets that it offers."""
 
     def __init__(
-        self, service: Service, guard: Guard, doors: Doors, body_max_bytes: int, routes: Sequence[Route]
+        self,
+        service: Service,
+        guard: Guard,
+        doors: Doors,
+        routing: Routing | None,
+        body_max_bytes: int,
+        routes: Sequence[Route],
     ) -> None:
         self.doors = doors
         self.mcp = service.mcp
         self._service = service
         self._guard = guard
+        # The ways to other nodes; None: there are none.
+        self._routing = routing
         self._body_max_bytes = body_max_bytes
         self._table = RouteTable(routes)
         # Whether each request is logged; asked once, because asking costs as much as routing does.
@@ -113,25 +168,41 @@ class App:
     async def close(self) -> None:
         """End what would otherwise outlast the last request. Idempotent."""
         await self.mcp.close()
+        if self._service.cluster_events is not None:
+            await self._service.cluster_events.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", "the server is set up for HTTP alone"
         started = time.perf_counter()
         head = Head(scope["headers"])
         name = "unmatched"
+        request = Request(scope, receive)
         try:
-            self._guard.check_address(head, scope["server"])
+            if self._routing is not None:
+                request.hop = self._routing.hop_of_scope(head, scope)
+            if request.hop is None:
+                self._guard.check_address(head, scope["server"])
             endpoint, parameters = self._table.find(scope["method"], scope["raw_path"].decode("latin-1"))
             name = endpoint.name
-            answer = await self._answer(endpoint, parameters, head, scope, receive)
+            try:
+                answer = await self._answer(endpoint, parameters, head, request)
+            except Elsewhere as elsewhere:
+                if request.hop is not None:
+                    answer = MISDIRECTED
+                else:
+                    answer = await self._pass_on(elsewhere, endpoint, parameters, head, request, send)
+            if answer is FORWARDED:
+                seconds = time.perf_counter() - started
+                self._service.metrics.http_request_seconds.observe(seconds, name, "forwarded")
+                return
             if isinstance(answer, Stream):
                 await self._send_stream(answer, head, scope, receive, send)
                 return
             if isinstance(answer, Passed):
                 await answer.serve(scope, receive, send)
                 return
-            reply = success(endpoint.route.status, answer)
-        except ClientLeft:
+            reply = answer if isinstance(answer, Reply) else success(endpoint.route.status, answer)
+        except (ClientLeft, CutShort):
             log.debug("client left", route=name)
             return
         except TabherdError as error:
@@ -146,30 +217,64 @@ class App:
             log.debug("request", route=name, status=reply.status, seconds=seconds)
         await _send(reply, head, scope, send)
 
-    async def _answer(
-        self, endpoint: Endpoint, parameters: tuple[str, ...], head: Head, scope: Scope, receive: Receive
+    async def _pass_on(
+        self,
+        elsewhere: Elsewhere,
+        endpoint: Endpoint,
+        parameters: tuple[str, ...],
+        head: Head,
+        request: Request,
+        send: Send,
     ) -> Any:
+        """Have the node answer that has what the request is for; or the answer, if it has come here meanwhile."""
+        routing = self._routing
+        assert routing is not None, "only nodes of a cluster know of others"
+        for _ in range(HOPS_TRIED_MAX):
+            try:
+                body = None if request.body is None else bytes(request.body)
+                await routing.forward(elsewhere, head, request.scope, request.receive, send, body=body)
+                return FORWARDED
+            except Misdirected as misdirected:
+                request.body = misdirected.body
+            if endpoint.kind is not None:
+                routing.forget(endpoint.kind, parameters[0])
+            try:
+                return await self._answer(endpoint, parameters, head, request)
+            except Elsewhere as other:
+                elsewhere = other
+        raise NodeUnreachable("What was asked for moves from node to node.", retry_after_ms=RETRY_AFTER_MS)
+
+    async def _answer(self, endpoint: Endpoint, parameters: tuple[str, ...], head: Head, request: Request) -> Any:
         """Authenticate, decode, and run the handler."""
-        route = endpoint.route
+        route, scope, receive, hop = endpoint.route, request.scope, request.receive, request.hop
         caller = ANONYMOUS
         if route.scope is not None:
             token = endpoint.token_of(scope["query_string"])
-            caller = await self._guard.identify(head, scope["client"], token)
+            client = scope["client"] if hop is None else hop.client
+            caller = await self._guard.identify(head, client, token, is_counted=hop is None)
             if route.scope != "any":
                 caller.require(route.scope)
         logs.bind(requestId=head.request_id.decode(), agentId=caller.agent_id)
+        if endpoint.kind is not None and self._routing is not None:
+            await self._routing.settle(endpoint.kind, parameters[0], hop)
         query = None if endpoint.query is None else endpoint.query.decode(scope["query_string"])
-        body = (
-            None
-            if endpoint.body is None
-            else endpoint.body.decode(await read_body(head, receive, self._body_max_bytes))
-        )
+        body = None
+        if endpoint.body is not None:
+            if request.body is None:
+                request.body = await read_body(head, receive, self._body_max_bytes)
+            body = endpoint.body.decode(request.body)
         id, name, *_ = (*parameters, "", "")
         pieces = _pieces(receive) if route.takes_file else None
-        call = Call(caller=caller, head=head, id=id, name=name, body=body, query=query, pieces=pieces)
+        call = Call(caller=caller, head=head, hop=hop, id=id, name=name, body=body, query=query, pieces=pieces)
         work = route.handler(self._service, call)
         if not route.waits:
-            return await work
+            answer = await work
+            if route.merge is not None and self._routing is not None and hop is None:
+                answer = await self._routing.merged(route.merge, answer, route.answer, head, scope)
+            return answer
+        if request.body is None:
+            # What is received from here on says only whether the client is there: another node would wait for it.
+            request.body = b""
         answer, is_gone = await _while_connected(work, receive)
         if is_gone:
             if isinstance(answer, Stream):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, structs
 
 from .. import wire
 from ..broker.caller import Caller
@@ -40,7 +41,20 @@ async def release_lock(service: Service, call: Call) -> None:
 
 
 async def list_locks(service: Service, call: Call) -> wire.LockPage:
-    return service.broker.named_locks.list(call.caller)
+    return await service.broker.named_locks.list(call.caller)
+
+
+def merge_locks(mine: wire.LockPage, others: list[wire.LockPage], missing: list[str]) -> wire.LockPage:
+    """Every node knows what is held, and who waits in its own line."""
+    locks: dict[str, wire.HeldLock] = {}
+    for lock in (lock for page in (mine, *others) for lock in page.locks):
+        known = locks.get(lock.name)
+        if known is None:
+            locks[lock.name] = lock
+        else:
+            shown = known if known.held else lock
+            locks[lock.name] = structs.replace(shown, waiters=known.waiters + lock.waiters)
+    return wire.LockPage(locks=[lock for _, lock in sorted(locks.items())], unreachable=missing or msgspec.UNSET)
 
 
 async def list_advisory_locks(service: Service, call: Call) -> wire.AdvisoryLocks:

@@ -11,10 +11,12 @@ LOCK_ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/locks",
-        summary="Named locks that are held through this server or waited for; who holds them, for their own agent.",
+        summary="Named locks that callers of any node hold or wait for; who holds them, for their own agent.",
         handler=k.list_locks,
         scope="locks",
         answer=wire.LockPage,
+        errors=(e.StoreUnavailable,),
+        merge=k.merge_locks,
     ),
     Route(
         method="POST",

@@ -26,6 +26,7 @@ import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
 from .. import logs
+from ..broker.ids import EPOCH_CHARS, decode, encode
 from ..client.aio import AsyncTabherd
 from ..errors import Capacity, Draining, InvalidRequest, ResourceNotFound
 from ..mcp.desk import Desk, Line
@@ -67,13 +68,24 @@ async def end_mcp_session(service: Service, call: Call) -> Passed:
 
 
 def _passed(service: Service, call: Call) -> Passed:
-    """Any request to `/mcp`, once its credential is known."""
+    """Any request to `/mcp`, once its credential is known. A session lives on the node that opened it."""
     require_sdk()
+    if service.routing is not None and call.head.mcp_session_id is not None:
+        service.routing.settle_epoch(_epoch_of(call.head.mcp_session_id))
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await service.mcp.answer(call, scope, receive, send)
 
     return Passed(answer)
+
+
+def _epoch_of(session_id: bytes) -> int | None:
+    """The life of a node that opened the session; None if it is not an id of ours."""
+    tail = session_id.decode("latin-1").removeprefix("mcp_")
+    try:
+        return decode(tail[:EPOCH_CHARS])
+    except ValueError:
+        return None
 
 
 class McpSession:
@@ -125,9 +137,11 @@ class McpSessions:
     """The MCP sessions of this server."""
 
     def __init__(
-        self, settings: Server, inside: Inside, port: int, *, clock: Callable[[], float] = time.monotonic
+        self, settings: Server, inside: Inside, port: int, epoch: int, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._settings = settings
+        # Of this life of the node.
+        self._epoch = epoch
         self._inside = inside
         self._url = f"http://127.0.0.1:{port}"
         self._clock = clock
@@ -226,7 +240,8 @@ class McpSessions:
                 await self._end(session)
 
     def _new(self, call: Call) -> McpSession:
-        session_id = f"mcp_{secrets.token_hex(16)}"
+        # The node's epoch first, so that other nodes know whose it is.
+        session_id = f"mcp_{encode(self._epoch, EPOCH_CHARS)}{secrets.token_hex(16)}"
         # An admin that names nobody is an agent of its own in each session.
         is_named = not call.caller.is_admin or call.head.agent_id is not None
         agent_id = call.caller.agent_id if is_named else f"mcp-{secrets.token_hex(4)}"

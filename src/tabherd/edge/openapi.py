@@ -10,11 +10,13 @@ import msgspec
 
 from .. import errors as e
 from .. import wire
-from .route import BYTES, EVENT_STREAM, JSON, Route, parameters_of
+from .route import BYTES, EVENT_STREAM, JSON, KINDS, Route, parameters_of
 
 REF: Final = "#/components/schemas/{name}"
 # What any route may answer: a foreign Host or Origin, a repeated header, a query it does not know.
 ALWAYS: Final = (e.Forbidden, e.InvalidRequest, e.UnknownField)
+# Besides, of what names something that lives on one node.
+HOSTED: Final = (e.NodeUnreachable, e.OutcomeUnknown, e.StoreUnavailable)
 WITH_CREDENTIAL: Final = (e.Unauthenticated, e.RateLimited, e.StoreUnavailable)
 WITH_BODY: Final = (e.BodyTooLarge,)
 _BINARY: Final = {"type": "string", "format": "binary"}
@@ -22,7 +24,7 @@ _BINARY: Final = {"type": "string", "format": "binary"}
 
 def errors_of(route: Route) -> tuple[type[e.TabherdError], ...]:
     """Every error that the route may answer with."""
-    kinds = [*route.errors, *ALWAYS]
+    kinds = [*route.errors, *ALWAYS, *(HOSTED if KINDS.keys() & set(parameters_of(route.path)) else ())]
     if route.scope is not None:
         kinds += WITH_CREDENTIAL
     if route.body is not None or route.takes_file:

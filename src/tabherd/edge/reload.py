@@ -61,6 +61,7 @@ class Reload:
         defaults = named_values(msgspec.to_builtins(Config()))
         sources = {name: self._source(name, value, defaults) for name, value in named_values(tree).items()}
         tree["store"] = _PASSWORD.sub(rf"\1:{MASK}@", config.store)
+        tree["cluster"]["direct_url"] = _PASSWORD.sub(rf"\1:{MASK}@", config.cluster.direct_url)
         tree["locks"]["url"] = _PASSWORD.sub(rf"\1:{MASK}@", config.locks.url)
         tree["webhooks"]["secret"] = MASK if config.webhooks.secret else ""
         return wire.ConfigView(

@@ -17,8 +17,11 @@ from starlette.types import Receive, Scope, Send
 
 from .. import wire
 from ..broker.caller import Caller
+from ..cluster.hop import Hop
+from ..cluster.places import Kind
 from ..errors import MethodNotAllowed, ResourceNotFound, TabherdError
 from .decode import BodyDecoder, QueryDecoder
+from .everywhere import Merge
 from .head import Head
 
 if TYPE_CHECKING:
@@ -26,13 +29,22 @@ if TYPE_CHECKING:
     from ..broker.events import EventBus
     from ..metrics import Metrics
     from .cdp.endpoint import CdpEndpoint
+    from .cluster_events import ClusterEvents
     from .mcp import McpSessions
     from .reload import Reload
+    from .routing import Routing
 
 Method: TypeAlias = Literal["GET", "POST", "DELETE", "PUT", "PATCH"]
 # A scope of a credential; `any`: whichever valid credential; None: no credential at all.
 RouteScope: TypeAlias = wire.Scope | Literal["any"] | None
 
+# The path's parameters that name something that lives on one node.
+KINDS: Final[dict[str, Kind]] = {
+    "sessionId": "session",
+    "tabId": "tab",
+    "browserId": "browser",
+    "commandId": "command",
+}
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 BYTES: Final = "application/octet-stream"
@@ -47,6 +59,10 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     reload: Reload
     events: EventBus
     metrics: Metrics
+    # The ways to other nodes; None: there are none.
+    routing: Routing | None = None
+    # What happens on all nodes; None: there is only this one.
+    cluster_events: ClusterEvents | None = None
     # The OpenAPI document of the route table, encoded.
     openapi: bytes
     node_id: str
@@ -58,6 +74,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     caller: Caller
     head: Head
+    # What another node says that has passed it on; None: it comes from the client itself.
+    hop: Hop | None = None
     # The first `{name}` in the path, and the second, if there are any.
     id: str = ""
     name: str = ""
@@ -125,6 +143,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     takes_token: bool = False
     # It may take long: when the client leaves, the handler is cancelled, so nothing is granted to nobody.
     waits: bool = False
+    # Puts the answers of all nodes together; None: the one that is asked answers for itself, or all know the same.
+    merge: Merge | None = None
     # Undoes what the handler did when the client had left by the time the answer was there.
     undo: Callable[[Service, Call, Any], Awaitable[None]] | None = None
 
@@ -132,7 +152,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 class Endpoint:
     """A route made ready for requests."""
 
-    __slots__ = ("body", "name", "query", "route")
+    __slots__ = ("body", "kind", "name", "query", "route")
 
     def __init__(self, route: Route) -> None:
         # How metrics and logs call it.
@@ -140,6 +160,8 @@ class Endpoint:
         self.route = route
         self.body = None if route.body is None else BodyDecoder(route.body)
         self.query = None if route.query is None else route.decoder(route.query)
+        # What the path names that lives on one node, if it does.
+        self.kind = KINDS.get(next(iter(parameters_of(route.path)), ""))
 
     def token_of(self, query: bytes) -> str | None:
         """The credential in the query, where it may be."""

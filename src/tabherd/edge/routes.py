@@ -14,6 +14,7 @@ from . import handlers as h
 from . import mcp as m
 from .cdp import discovery as d
 from .cdp import wish as w
+from .everywhere import merge_browsers, merge_stats, merge_tabs
 from .lock_routes import LOCK_ROUTES
 from .route import BYTES, EVENT_STREAM, Route
 from .task_routes import TASK_ROUTES
@@ -91,12 +92,22 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/events",
-        summary="What happens, as server-sent events; resumes from Last-Event-ID or says reset.",
+        summary="What happens on all nodes, as server-sent events; resumes from Last-Event-ID or says reset.",
         handler=h.events,
         scope="any",
         query=h.EventsQuery,
         media=EVENT_STREAM,
         errors=(e.QueueFull,),
+        waits=True,
+    ),
+    Route(
+        method="GET",
+        path="/nodes/events",
+        summary="What happens on this node, as server-sent events; for other nodes of the cluster only.",
+        handler=h.node_events,
+        scope=None,
+        media=EVENT_STREAM,
+        errors=(e.ResourceNotFound, e.QueueFull),
         waits=True,
     ),
     Route(
@@ -304,10 +315,11 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/tabs",
-        summary="The tabs you may see, with who has each and who waits for it.",
+        summary="The tabs you may see, on all nodes, with who has each and who waits for it.",
         handler=h.list_tabs,
         scope="browse",
         answer=wire.TabList,
+        merge=merge_tabs,
     ),
     Route(
         method="GET",
@@ -423,10 +435,11 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/browsers",
-        summary="The browsers of this node.",
+        summary="The browsers of all nodes.",
         handler=h.list_browsers,
         scope="browse",
         answer=wire.BrowserPage,
+        merge=merge_browsers,
     ),
     Route(
         method="POST",
@@ -451,10 +464,19 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/stats",
-        summary="What each pool of this node has, gives and could give.",
+        summary="What each pool has, gives and could give, on all nodes together.",
         handler=h.show_stats,
         scope="browse",
         answer=wire.Stats,
+        merge=merge_stats,
+    ),
+    Route(
+        method="GET",
+        path="/nodes",
+        summary="The nodes that share the store.",
+        handler=h.list_nodes,
+        scope="browse",
+        answer=wire.NodePage,
     ),
     Route(
         method="POST",
@@ -462,6 +484,8 @@ ROUTES: tuple[Route, ...] = (
         summary="Admit no session from now on; those that are open go on. The server keeps running.",
         handler=h.drain_node,
         scope="admin",
+        query=h.NodeQuery,
+        errors=(e.ResourceNotFound,),
         answer=wire.NodeDrain,
     ),
     Route(
@@ -470,8 +494,9 @@ ROUTES: tuple[Route, ...] = (
         summary="Admit sessions again.",
         handler=h.resume_node,
         scope="admin",
+        query=h.NodeQuery,
         answer=wire.NodeDrain,
-        errors=(e.Draining,),
+        errors=(e.Draining, e.ResourceNotFound),
     ),
     Route(
         method="GET",
@@ -479,6 +504,8 @@ ROUTES: tuple[Route, ...] = (
         summary="The settings in force, where each comes from, and what waits for a restart. Secrets are masked.",
         handler=h.show_config,
         scope="admin",
+        query=h.NodeQuery,
+        errors=(e.ResourceNotFound,),
         answer=wire.ConfigView,
     ),
     Route(
@@ -487,9 +514,10 @@ ROUTES: tuple[Route, ...] = (
         summary="Change settings: the change is merged into the configuration file and put in force, or refused whole.",
         handler=h.change_config,
         scope="admin",
+        query=h.NodeQuery,
         body=wire.ConfigPatch,
         answer=wire.ConfigChanges,
-        errors=(e.StateConflict,),
+        errors=(e.StateConflict, e.ResourceNotFound),
     ),
     Route(
         method="POST",

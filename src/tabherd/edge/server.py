@@ -26,7 +26,7 @@ import uvicorn
 import uvloop
 
 from .. import logs
-from ..broker.broker import Broker
+from ..broker.broker import Broker, wall_clock_ms
 from ..broker.credentials import Credentials, ensure_admin_token
 from ..broker.events import EventBus
 from ..broker.marks import FileMarks
@@ -36,6 +36,7 @@ from ..config_layers import Layers
 from ..core.model import Node
 from ..egress.supervise import Egress, running
 from ..errors import InvalidRequest, StateConflict
+from ..locks.base import marker_of
 from ..locks.configured import default_url
 from ..locks.open import open_async_backend
 from ..metrics import Metrics
@@ -43,6 +44,7 @@ from ..store.base import Put, Store
 from ..store.open import open_store
 from .cdp.tickets import KEY_FILE, ensure_key
 from .http import create_app
+from .joining import Joined, joined
 from .reload import Reload
 from .state import FILES_DIR, PROFILES_DIR, ServerInfo, StateDir, owned
 from .upgrade import Doors
@@ -89,6 +91,34 @@ def serve(config: Config, state: Path, *, layers: Layers = NO_LAYERS, ready: Rea
 async def _run(
     config: Config, layers: Layers, directory: StateDir, listener: socket.socket, ready: ReadyCallback | None
 ) -> int:
+    is_told = False
+
+    def tell_once(info: ServerInfo) -> None:
+        # Whoever started the server listens for one word, and may be gone when a later life is ready.
+        nonlocal is_told
+        if ready is not None and not is_told:
+            is_told = True
+            ready(info)
+
+    async with running(config, directory.path) as egress:
+        lives = 1
+        while await _live(config, layers, directory, listener, egress, tell_once, lives):
+            # Other nodes have taken over what it had: it goes on as a new one, without anybody's help.
+            lives += 1
+            log.warning("starting again", life=lives)
+    return 0
+
+
+async def _live(
+    config: Config,
+    layers: Layers,
+    directory: StateDir,
+    listener: socket.socket,
+    egress: Egress,
+    ready: ReadyCallback,
+    number: int,
+) -> bool:
+    """One life of the node; whether another has to follow."""
     metrics = Metrics()
 
     def on_commit(seconds: float, transactions: int) -> None:
@@ -97,29 +127,37 @@ async def _run(
 
     store = open_store(config.store, directory.path / STORE_FILE, on_commit=on_commit)
     try:
-        async with running(config, directory.path) as egress:
-            await _run_on(store, metrics, config, layers, directory, listener, egress, ready)
+        if not config.is_clustered:
+            node = await _next_life(store, directory, _url(listener))
+            await _run_on(node, store, None, metrics, config, layers, directory, listener, egress, ready)
+            return False
+        async with joined(store, config, directory, _address(listener), is_patient=number > 1) as place:
+            node = place.cluster.node
+            await _run_on(node, place.store, place, metrics, config, layers, directory, listener, egress, ready)
+            return place.membership.is_fenced.is_set()
     finally:
         await store.close()
-    return 0
 
 
 async def _run_on(
+    node: Node,
     store: Store,
+    place: Joined | None,
     metrics: Metrics,
     config: Config,
     layers: Layers,
     directory: StateDir,
     listener: socket.socket,
     egress: Egress,
-    ready: ReadyCallback | None,
+    ready: ReadyCallback,
 ) -> None:
-    node = await _next_life(store, directory, _url(listener))
     logs.bind(nodeId=node.id)
     credentials = Credentials(store)
     if config.auth.enabled:
         await credentials.install_admin(ensure_admin_token(directory.path), node.id)
-    events = EventBus(epoch=node.epoch, ring=config.server.events_ring)
+    clock = wall_clock_ms if place is None else place.clock
+    events = EventBus(epoch=node.epoch, ring=config.server.events_ring, clock=clock)
+    webhook_key = ensure_key(directory.path / WEBHOOK_KEY_FILE) if place is None else place.webhook_key
     broker = Broker(
         config=config,
         node=node,
@@ -131,14 +169,17 @@ async def _run_on(
         marks=FileMarks(directory.path / MARKS_FILE),
         task_marks=FileMarks(directory.path / TASK_MARKS_FILE),
         # In hex, so that a receiver can be told what it is.
-        webhook_secret=ensure_key(directory.path / WEBHOOK_KEY_FILE).hex().encode(),
+        webhook_secret=webhook_key.hex().encode(),
         files_dir=directory.path / FILES_DIR,
         memory_bytes=memory_bytes(),
+        clock=clock,
+        cluster=None if place is None else place.cluster,
         # Where programs that use tabherd.locks look, too.
         locks=open_async_backend(
             default_url(config.store, config.locks, directory.path),
             max_connections=config.locks.max_connections,
             keepalive_s=config.locks.keepalive_s,
+            marker=marker_of(node.id, node.epoch),
         ),
     )
     reload = Reload(broker.settings, layers, events)
@@ -151,23 +192,24 @@ async def _run_on(
         node_id=node.id,
         version=version("tabherd"),
         port=port,
-        ticket_key=ensure_key(directory.path / KEY_FILE),
+        ticket_key=ensure_key(directory.path / KEY_FILE) if place is None else place.ticket_key,
         reload=reload,
+        place=place,
     )
     front = Front(app, app.doors)
-    stopping = _Stopping()
+    stopping = _Stopping(None if place is None else place.membership.is_fenced)
     serving = asyncio.create_task(_serve_settled(front, broker, listener), name="http")
     starting = asyncio.create_task(broker.start(), name="start")
     try:
         if await stopping.unless_told(starting):
-            info = ServerInfo(url=node.url, pid=node.pid, node_id=node.id)
+            info = ServerInfo(url=_url(listener), pid=node.pid, node_id=node.id)
             directory.announce(info)
             events.publish("node.ready", nodeId=node.id)
-            log.info("ready", url=node.url, pid=node.pid)
-            if ready is not None:
-                ready(info)
+            log.info("ready", url=info.url, pid=node.pid)
+            ready(info)
             async with reload.running():
                 await stopping.unless_told(serving)
+                # What others have taken over already cannot be drained.
                 drain_s = broker.settings.current.server.drain_s
                 log.info("draining", limit_s=drain_s)
                 await stopping.drain(broker, drain_s)
@@ -193,7 +235,8 @@ async def _serve_settled(front: Front, broker: Broker, listener: socket.socket) 
     over. Whoever comes meanwhile waits in the backlog.
     """
     await broker.has_settled.wait()
-    await front.serve(sockets=[listener])
+    # It closes what it is given, and a later life needs the same.
+    await front.serve(sockets=[listener.dup()])
 
 
 class Front(uvicorn.Server):
@@ -230,9 +273,11 @@ class Front(uvicorn.Server):
 class _Stopping:
     """The signals that end a server: the first asks, the second insists."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_fenced: asyncio.Event | None) -> None:
         self._told = asyncio.Event()
         self._insisted = asyncio.Event()
+        # Set when this life is over, whoever is told.
+        self._is_fenced = is_fenced or asyncio.Event()
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
 
@@ -243,10 +288,12 @@ class _Stopping:
     async def unless_told(self, work: asyncio.Task[None]) -> bool:
         """Whether the work ended before a signal came; it goes on when not. Its failure is raised here."""
         told = asyncio.create_task(self._told.wait())
+        fenced = asyncio.create_task(self._is_fenced.wait())
         try:
-            await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((work, told, fenced), return_when=asyncio.FIRST_COMPLETED)
         finally:
             told.cancel()
+            fenced.cancel()
         if work.done():
             await work
             return True
@@ -254,6 +301,8 @@ class _Stopping:
 
     async def drain(self, broker: Broker, limit_s: float) -> None:
         """Let running work finish, until the limit or the second signal."""
+        if self._is_fenced.is_set():
+            return
         draining = asyncio.create_task(broker.drain(), name="drain")
         insisted = asyncio.create_task(self._insisted.wait())
         await asyncio.wait((draining, insisted), timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
@@ -318,7 +367,15 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
 def _url(listener: socket.socket) -> str:
     """The address under which clients on this machine reach the socket."""
     host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return _written({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)
+
+
+def _address(listener: socket.socket) -> str:
+    """The address that the socket has, which may stand for all of the machine's."""
+    return _written(*listener.getsockname()[:2])
+
+
+def _written(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

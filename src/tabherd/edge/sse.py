@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from ..broker.events import EVENT_TYPES, Event, EventId, Subscription
+from ..broker.events import EVENT_TYPES, Event, EventId
 from ..errors import InvalidRequest
 
 HEARTBEAT_S: Final = 15.0
@@ -24,13 +24,31 @@ _NOWHERE: Final = EventId(0, 0)
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 
-async def stream(subscription: Subscription, heartbeat_s: float = HEARTBEAT_S) -> AsyncGenerator[bytes]:
+class Followed(Protocol):
+    """What is streamed: the events of one node, or of all."""
+
+    # Written as text, what a client shows again to go on from there.
+    @property
+    def position(self) -> object: ...
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing more will come."""
+
+    def take(self) -> Event | None:
+        """The next event that matches, if one is there already; the position is right behind it then."""
+
+    async def wait(self) -> None:
+        """Return when there may be something to take."""
+
+
+async def stream(subscription: Followed, heartbeat_s: float = HEARTBEAT_S) -> AsyncGenerator[bytes]:
     """What matches the subscription, in SSE's format, until it ends."""
     yield b"retry: 1000\nid: %s\n\n" % str(subscription.position).encode()
     while not subscription.is_ended:
         batch: list[bytes] = []
         while len(batch) < BATCH_MAX and (event := subscription.take()) is not None:
-            batch.append(_frame(event))
+            batch.append(_frame(event, subscription.position))
         if batch:
             yield b"".join(batch)
             continue
@@ -64,6 +82,6 @@ def parse_position(last_event_id: bytes | None) -> EventId | None:
     return EventId.parse(last_event_id.decode("latin-1")) or _NOWHERE
 
 
-def _frame(event: Event) -> bytes:
+def _frame(event: Event, position: object) -> bytes:
     # JSON has no raw line breaks, so the data is one line.
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(event.id).encode(), event.type.encode(), _encode(event.to_wire()))
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(position).encode(), event.type.encode(), _encode(event.to_wire()))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from .. import wire
-from ..broker.tasks import Trace
+from ..broker.task_submission import Trace
 from .route import Call, Service
 
 
@@ -57,7 +57,7 @@ async def cancel_task(service: Service, call: Call) -> wire.TaskView:
 
 
 async def show_scheduler(service: Service, call: Call) -> wire.SchedulerStats:
-    return service.broker.tasking.verbs.stats()
+    return await service.broker.tasking.verbs.stats_of_all()
 
 
 def _trace(call: Call) -> Trace:

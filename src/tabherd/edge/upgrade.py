@@ -21,11 +21,16 @@ from picows import WSAutoPingStrategy, WSUpgradeRequest, WSUpgradeResponse, WSUp
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
 from .. import logs
-from ..errors import InvalidRequest, MethodNotAllowed, ResourceNotFound, TabherdError
+from ..cluster.elsewhere import Elsewhere
+from ..cluster.hop import Hop
+from ..errors import InvalidRequest, MethodNotAllowed, NodeUnreachable, ResourceNotFound, TabherdError
 from ..metrics import Metrics
 from .auth import Address, Guard
+from .forward.failures import RETRY_AFTER_MS, Misdirected
+from .forward.tunnel import open_tunnel
 from .head import Head
 from .reply import CLOSE, Reply, bug, refusal, traced
+from .routing import HOPS_TRIED_MAX, MISDIRECTED, Routing, trace_of
 from .sockets import Socket
 
 log = logs.get_logger("upgrade")
@@ -47,7 +52,10 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     query: bytes
     head: Head
+    # Where the client connects from, also when another node has passed its wish on.
     client: Address | None
+    # What that node says.
+    hop: Hop | None = None
 
 
 # Decides on an upgrade: the socket to open, or a typed error. It may wait, and is cancelled when the client leaves.
@@ -57,10 +65,14 @@ Door = Callable[[Upgrade], Awaitable[Socket]]
 class Doors:
     """The sockets that a server offers: by path, or by what the path begins with up to its last slash."""
 
-    def __init__(self, guard: Guard, metrics: Metrics, doors: Mapping[str, Door]) -> None:
+    def __init__(
+        self, guard: Guard, metrics: Metrics, doors: Mapping[str, Door], routing: Routing | None = None
+    ) -> None:
         self._guard = guard
         self._metrics = metrics
         self._doors = doors
+        # The ways to other nodes; None: there are none.
+        self.routing = routing
 
     def protocol(self, *, config: Any, server_state: Any, app_state: Any) -> Upgrading:
         """What uvicorn hands a connection to that asks for a WebSocket (its `ws` setting)."""
@@ -68,7 +80,8 @@ class Doors:
 
     async def admit(self, upgrade: Upgrade, local: Address | None) -> Socket:
         """The socket that was asked for, or a typed error."""
-        self._guard.check_address(upgrade.head, local)
+        if upgrade.hop is None:
+            self._guard.check_address(upgrade.head, local)
         path = upgrade.path
         # A path that ends with a slash stands for all below it, except the root, which stands for itself.
         door = self._doors.get(path) or self._doors.get(path[: path.rfind("/", 1) + 1])
@@ -129,10 +142,26 @@ class Upgrading(asyncio.Protocol):
         logs.bind(requestId=head.request_id.decode())
         path, _, query = target.partition(b"?")
         client, local = (_address(self._transport.get_extra_info(end)) for end in ("peername", "sockname"))
+        routing = self._doors.routing
+        hop = None if routing is None else routing.hop_of(head, method.decode("latin-1"), target)
         try:
             key = _key_of(method, headers)
-            upgrade = Upgrade(path=path.decode("latin-1"), query=query, head=head, client=client)
-            socket = await self._doors.admit(upgrade, local)
+            upgrade = Upgrade(
+                path=path.decode("latin-1"),
+                query=query,
+                head=head,
+                client=client if hop is None else hop.client,
+                hop=hop,
+            )
+            try:
+                socket = await self._doors.admit(upgrade, local)
+            except Elsewhere as elsewhere:
+                assert routing is not None, "only nodes of a cluster know of others"
+                if hop is not None:
+                    self._refuse(MISDIRECTED, head)
+                else:
+                    await self._pass_on(routing, elsewhere, request, upgrade, local, key)
+                return
         except TabherdError as error:
             self._doors.refused(error)
             self._refuse(refusal(error), head)
@@ -141,6 +170,39 @@ class Upgrading(asyncio.Protocol):
             self._refuse(bug(head), head)
         else:
             self._open(socket, key, head)
+
+    async def _pass_on(
+        self, routing: Routing, elsewhere: Elsewhere, request: bytes, upgrade: Upgrade, local: Address | None, key: str
+    ) -> None:
+        """Tunnel the connection to the node that has what it is for."""
+        assert self._transport is not None
+        for _ in range(HOPS_TRIED_MAX):
+            try:
+                await open_tunnel(
+                    routing.links,
+                    routing.peer(elsewhere.node_id),
+                    request,
+                    transport=self._transport,
+                    early=self._early,
+                    connections=self._connections,
+                    client=upgrade.client,
+                    grant=elsewhere.grant,
+                    headers=trace_of(upgrade.head),
+                )
+            except Misdirected:
+                routing.forget_all()
+            else:
+                self._connections.discard(self)
+                return
+            try:
+                socket = await self._doors.admit(upgrade, local)
+            except Elsewhere as other:
+                elsewhere = other
+            else:
+                # It has come here meanwhile.
+                self._open(socket, key, upgrade.head)
+                return
+        raise NodeUnreachable("What was asked for moves from node to node.", retry_after_ms=RETRY_AFTER_MS)
 
     def _open(self, socket: Socket, key: str, head: Head) -> None:
         """Have picows take the connection over, as if it had read the request itself."""

@@ -139,6 +139,11 @@ def this_process(label: str = "") -> Holder:
     return Holder(os.getpid(), host_name(), label[:LABEL_MAX])
 
 
+def marker_of(node_id: str, epoch: int) -> str:
+    """How connections that hold locks for a node say which of its lives they belong to."""
+    return f"{node_id}/{epoch}"
+
+
 class Counts(msgspec.Struct, frozen=True):
     """How contended a lock is."""
 
@@ -250,6 +255,12 @@ class AsyncBackend(Protocol):
 
     async def list(self) -> list[LockRow]:
         """Locks that are held or waited for."""
+
+    async def expel(self, marker: str) -> int:
+        """End the connections that another program marked so, with all they hold; how many. It cannot itself.
+
+        Nothing to do where locks end with their process by themselves.
+        """
 
     async def close(self) -> None:
         """End what is idle. What is held stays held until it is released."""

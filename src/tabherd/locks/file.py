@@ -306,6 +306,9 @@ class AsyncFileBackend:
         # There may be thousands of files to look at.
         return await asyncio.to_thread(self._locks.rows)
 
+    async def expel(self, marker: str) -> int:
+        return 0
+
     async def close(self) -> None:
         """Nothing is kept open for later."""
 

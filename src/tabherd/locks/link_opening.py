@@ -28,7 +28,7 @@ OPEN_MIN_S: Final = 2
 FORKED_MAX: Final = 5
 # What PostgreSQL keeps of a name.
 APPLICATION_NAME_MAX: Final = 63
-# Who we are, in pg_stat_activity: `tabherd 4711@host label`.
+# Who we are, in pg_stat_activity: `tabherd 4711@host label`, or `tabherd nod_x/7 4711@host label`.
 APPLICATION_PREFIX: Final = "tabherd "
 
 WHO: Final = Statement(b"SELECT pg_backend_pid()")
@@ -37,7 +37,7 @@ WHO: Final = Statement(b"SELECT pg_backend_pid()")
 class Opener:
     """How connections to one database are opened."""
 
-    def __init__(self, url: str, keepalive_s: int) -> None:
+    def __init__(self, url: str, keepalive_s: int, marker: str = "") -> None:
         try:
             conninfo_to_dict(url)
         except psycopg.Error:
@@ -45,6 +45,8 @@ class Opener:
             raise InvalidRequest("That is not an address of a PostgreSQL database.", field="url") from None
         self._url = url
         self._keepalive_s = keepalive_s
+        # Whose life the locks are bound to, for whoever has to end it; empty: nobody's but this process'.
+        self._marker = marker
         # How long an answer may take that needs no waiting on the server.
         self.answer_s: Final = 2.0 * keepalive_s
 
@@ -92,7 +94,7 @@ class Opener:
     def _address(self, limit_s: float) -> str:
         return make_conninfo(
             self._url,
-            application_name=application_name(""),
+            application_name=self.application_name(""),
             connect_timeout=max(OPEN_MIN_S, math.ceil(min(limit_s, OPEN_MAX_S))),
             keepalives=1,
             keepalives_idle=self._keepalive_s,
@@ -100,6 +102,12 @@ class Opener:
             keepalives_count=3,
             tcp_user_timeout=2000 * self._keepalive_s,
         )
+
+    def application_name(self, label: str) -> str:
+        """What pg_stat_activity says about this process and whom it works for."""
+        marker = f"{self._marker} " if self._marker else ""
+        name = f"{APPLICATION_PREFIX}{marker}{os.getpid()}@{host_name()} {label}".rstrip()
+        return name.encode("ascii", "replace")[:APPLICATION_NAME_MAX].decode("ascii")
 
     @property
     def _probe_s(self) -> int:
@@ -139,12 +147,6 @@ class Opener:
                 reason="transaction pooling",
                 retryable=False,
             )
-
-
-def application_name(label: str) -> str:
-    """What pg_stat_activity says about this process and whom it works for."""
-    name = f"{APPLICATION_PREFIX}{os.getpid()}@{host_name()} {label}".rstrip()
-    return name.encode("ascii", "replace")[:APPLICATION_NAME_MAX].decode("ascii")
 
 
 def unavailable(error: Exception) -> LockStoreUnavailable:

@@ -49,13 +49,14 @@ def open_async_backend(
     directory: Path | None = None,
     max_connections: int = MAX_CONNECTIONS,
     keepalive_s: int = KEEPALIVE_S,
+    marker: str = "",
 ) -> AsyncBackend:
-    """The same for the tasks of the event loop that runs."""
+    """The same for the tasks of the event loop that runs. `marker`: whose life its locks are bound to (`marker_of`)."""
     if url and is_postgres(url):
         _require_driver()
         from .postgres import AsyncPostgresBackend
 
-        return AsyncPostgresBackend(url, max_connections=max_connections, keepalive_s=keepalive_s)
+        return AsyncPostgresBackend(url, max_connections=max_connections, keepalive_s=keepalive_s, marker=marker)
     return AsyncFileBackend(_directory_of(url, directory))
 
 

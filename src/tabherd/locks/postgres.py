@@ -22,10 +22,10 @@ from typing import Final
 from ..errors import LockDeadlock, LockLost, LockTimedOut
 from .base import AnyHold, AsyncHold, Holder, LockKey, LockRow, LockStoreUnavailable, checked_timeout_s
 from .counting import Tally
-from .link_opening import OPEN_MAX_S, Opener, application_name, unavailable
+from .link_opening import APPLICATION_PREFIX, OPEN_MAX_S, Opener, unavailable
 from .link_pool import LinkPool
-from .links import Link, LinkBroken, Rejected, Statement, TaskLink
-from .postgres_rows import LIST, comment_on, rows_of
+from .links import Link, LinkBroken, Rejected, Row, Statement, TaskLink
+from .postgres_rows import EXPEL, LIST, comment_on, rows_of
 from .waiting import at_once
 
 log = logging.getLogger("tabherd.locks")
@@ -108,8 +108,8 @@ class AsyncPostgresHold:
 class PostgresLocks:
     """What is the same for threads and tasks: the conversation about a lock."""
 
-    def __init__(self, url: str, *, max_connections: int, keepalive_s: int, is_task: bool) -> None:
-        self._opener = Opener(url, keepalive_s)
+    def __init__(self, url: str, *, max_connections: int, keepalive_s: int, is_task: bool, marker: str = "") -> None:
+        self._opener = Opener(url, keepalive_s, marker)
         self._open = self._opener.open_for_task if is_task else self._opener.open_for_thread
         self._max_connections = max_connections
         self.pool: Final = LinkPool(self._open, max_connections, is_task=is_task)
@@ -150,10 +150,20 @@ class PostgresLocks:
             raise _lost(key)
 
     async def rows(self) -> list[LockRow]:
-        """Locks that are held or waited for, seen from a connection of its own: the others may all be in use."""
+        """Locks that are held or waited for."""
+        return rows_of(await self._ask(LIST), self.tally)
+
+    async def expel(self, marker: str) -> int:
+        """End the connections that have this marker."""
+        prefix = f"{APPLICATION_PREFIX}{marker} ".encode("ascii")
+        ((count,),) = await self._ask(Statement(EXPEL, parameters=(prefix,)))
+        return int(count or b"0")
+
+    async def _ask(self, statement: Statement) -> list[Row]:
+        """On a connection of its own: the others may all be in use."""
         link = await self._open(OPEN_MAX_S)
         try:
-            return rows_of(await link.ask(LIST, self._opener.answer_s), self.tally)
+            return await link.ask(statement, self._opener.answer_s)
         except (LinkBroken, Rejected) as error:
             raise unavailable(error) from error
         finally:
@@ -223,7 +233,7 @@ class PostgresLocks:
     async def _lock(self, link: Link, key: LockKey, holder: Holder, wait_until: float | None) -> bool:
         """Take the lock on that connection, or wait for it until then."""
         if holder.label != link.label:
-            name = application_name(holder.label).encode("ascii")
+            name = self._opener.application_name(holder.label).encode("ascii")
             await link.ask(Statement(INTRODUCE, parameters=(name,)), self._opener.answer_s)
             link.label = holder.label
         # Whoever waits already is served first: the server grants no attempt past them.
@@ -290,8 +300,10 @@ class PostgresBackend:
 class AsyncPostgresBackend:
     """Locks of one database, for the tasks of one event loop."""
 
-    def __init__(self, url: str, *, max_connections: int, keepalive_s: int) -> None:
-        self._locks = PostgresLocks(url, max_connections=max_connections, keepalive_s=keepalive_s, is_task=True)
+    def __init__(self, url: str, *, max_connections: int, keepalive_s: int, marker: str = "") -> None:
+        self._locks = PostgresLocks(
+            url, max_connections=max_connections, keepalive_s=keepalive_s, is_task=True, marker=marker
+        )
 
     async def acquire(self, key: LockKey, timeout_s: float, holder: Holder, beside: AnyHold | None = None) -> AsyncHold:
         return AsyncPostgresHold(await self._locks.acquire(key, timeout_s, holder, self._own(beside)))
@@ -305,6 +317,9 @@ class AsyncPostgresBackend:
 
     async def list(self) -> list[LockRow]:
         return await self._locks.rows()
+
+    async def expel(self, marker: str) -> int:
+        return await self._locks.expel(marker)
 
     async def close(self) -> None:
         self._locks.pool.close()

@@ -30,8 +30,15 @@ LIST: Final = Statement(
     ORDER BY a.state_change
     """
 )
+# What ends the connections of one life of a node.
+EXPEL: Final = b"""
+    SELECT count(*) FROM (
+        SELECT pg_terminate_backend(pid) AS is_told FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND starts_with(application_name, $1)
+    ) AS told WHERE is_told
+    """
 # Whose lock it is, as our connections say it.
-OURS: Final = re.compile(re.escape(APPLICATION_PREFIX) + r"(?P<pid>\d+)@(?P<host>\S+) ?(?P<label>.*)")
+OURS: Final = re.compile(re.escape(APPLICATION_PREFIX) + r"(?:\S+/\d+ )?(?P<pid>\d+)@(?P<host>\S+) ?(?P<label>.*)")
 # The comment of a statement; the server may have cut its end off.
 COMMENT: Final = re.compile(r"/\* ([^*]*)")
 # How pg_locks tells a pair from a single number.

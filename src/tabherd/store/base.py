@@ -18,9 +18,12 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from ..core.model import Row, RowT
+from ..errors import StoreUnavailable
 
 # A limit on every queue: this many transactions may wait for the disk before callers are refused.
 PENDING_MAX = 10_000
+# The cause of a `StoreUnavailable` after which nobody knows whether the transaction has happened.
+IN_DOUBT = "in_doubt"
 
 
 class Insert(msgspec.Struct, frozen=True):
@@ -134,6 +137,15 @@ class Store(Protocol):
         """The counter's value; 0 if it never moved."""
         ...
 
+    async def now(self) -> int:
+        """The engine's clock, which is the one that counts where several nodes share it; milliseconds since 1970."""
+        ...
+
     async def close(self) -> None:
         """Finish what was accepted, then let go of the engine. Later calls raise `StoreUnavailable`."""
         ...
+
+
+def is_in_doubt(error: StoreUnavailable) -> bool:
+    """Whether the transaction may have happened all the same; otherwise it has not."""
+    return error.details.get("cause") == IN_DOUBT

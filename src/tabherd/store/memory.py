@@ -1,15 +1,16 @@
 """A store in dictionaries: the semantic twin of the durable ones, for tests and the simulator. Nothing survives it.
 
-Invariants: no threads, clocks or chance, so a history replays exactly, also on a virtual event loop. A transaction
-takes effect at the moment of the call and every method suspends once before it answers, so that others run between an
-effect and its acknowledgement, as they do with a disk.
+Invariants: no threads or chance, and no clock but the one that it is given, so a history replays exactly, also on a
+virtual event loop. A transaction takes effect at the moment of the call and every method suspends once before it
+answers, so that others run between an effect and its acknowledgement, as they do with a disk.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import cast
 
@@ -22,7 +23,8 @@ from .evaluate import State, evaluate, refuse_unstorable, wanted
 class MemoryStore:
     """Implements `Store`."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._clock = clock
         self._state = State({}, {})
         self._is_closed = False
 
@@ -65,6 +67,12 @@ class MemoryStore:
         value = self._state.counters.get(name, 0)
         await asyncio.sleep(0)
         return value
+
+    async def now(self) -> int:
+        self._refuse_if_closed()
+        now = self._clock()
+        await asyncio.sleep(0)
+        return now
 
     async def close(self) -> None:
         self._is_closed = True

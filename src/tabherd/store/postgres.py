@@ -32,6 +32,8 @@ from .postgres_writer import Writer
 READERS: Final = 2
 # A read that loses its connection is done again on the next.
 READ_ATTEMPTS_MAX: Final = 3
+# Of the moment, not of the transaction's beginning.
+NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
 class _Get(msgspec.Struct, frozen=True):
@@ -51,7 +53,11 @@ class _Select(msgspec.Struct, frozen=True):
     newest_first: bool
 
 
-_Read: TypeAlias = _Get | _Counter | _Select
+class _Now(msgspec.Struct, frozen=True):
+    """What the database's clock says."""
+
+
+_Read: TypeAlias = _Get | _Counter | _Select | _Now
 
 
 class PostgresStore:
@@ -92,6 +98,9 @@ class PostgresStore:
 
     async def counter(self, name: str) -> int:
         return cast("int", await self._reads.submit(_Counter(name)))
+
+    async def now(self) -> int:
+        return cast("int", await self._reads.submit(_Now()))
 
     async def close(self) -> None:
         await self._reads.close()
@@ -141,6 +150,9 @@ class PostgresStore:
                 case _Select(table, filters, after, limit, newest_first):
                     statement = select(schema, table, filters, after, limit, newest_first=newest_first)
                     answers.append(selected(table, await connection.ask(*statement), newest_first=newest_first))
+                case _Now():
+                    (now,) = await connection.ask(NOW, [])
+                    answers.append(now)
                 case _:
                     assert_never(read)
         return answers

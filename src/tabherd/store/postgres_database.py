@@ -102,7 +102,7 @@ class PostgresDatabase:
     """An address, and what has been found out about the database behind it."""
 
     def __init__(self, url: str) -> None:
-        self._url, self.schema = _split(url)
+        self._url, self.schema = split_url(url)
         # For messages: where it is, without user and password.
         self.name = _name(url)
         self._is_pooled = False
@@ -207,7 +207,7 @@ def migrations() -> tuple[str, ...]:
     return tuple(file.read_text(encoding="utf-8") for file in files)
 
 
-def _split(url: str) -> tuple[str, str]:
+def split_url(url: str) -> tuple[str, str]:
     """The address without what is not for the server, and the schema that it asks for."""
     parts = urlsplit(url)
     schema = SCHEMA_DEFAULT

@@ -12,6 +12,7 @@ from typing import Final
 import asyncpg  # type: ignore[import-untyped]
 
 from ..errors import StoreUnavailable
+from .base import IN_DOUBT
 
 # When to come back, if nothing better is known: the pause after which the store itself tries again, at the longest.
 RETRY_AFTER_MS: Final = 2_000
@@ -110,7 +111,7 @@ def in_doubt(name: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"The connection to the store {name} was lost during a commit, so it may have happened or not.",
         action="Read what stands before trying again.",
-        cause="in_doubt",
+        cause=IN_DOUBT,
         database=name,
         retry_after_ms=RETRY_AFTER_MS,
     )

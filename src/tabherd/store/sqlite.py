@@ -12,6 +12,7 @@ has: see `sqlite_rows`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, assert_never, cast
@@ -89,6 +90,9 @@ class SqliteStore:
 
     async def counter(self, name: str) -> int:
         return cast("int", await self._reader.submit(_Counter(name)))
+
+    async def now(self) -> int:
+        return time.time_ns() // 1_000_000
 
     async def close(self) -> None:
         # The writer last: whoever closes the file last folds the log into it, which a reader may not.

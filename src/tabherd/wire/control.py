@@ -98,7 +98,7 @@ class RunCommand(Request, frozen=True, kw_only=True):
     action: Literal["command.run"] = "command.run"
     # {kind, ...} with the parameters of that kind, or {steps: [{kind, ...}, ...]}; as over HTTP.
     payload: msgspec.Raw
-    # Refused unless it is the node that answered hello.
+    # Refused unless it is the node that has the tab.
     target_node_id: Identifier | None = None
     # Refused unless the tab is part of this session.
     session_id: Identifier | None = None
@@ -122,7 +122,7 @@ class CancelCommand(Request, frozen=True, kw_only=True):
 class TakeTabLock(Request, frozen=True, kw_only=True):
     # The tab.
     tab_session_id: Identifier
-    # Refused unless it is the node that answered hello.
+    # Refused unless it is the node that has the tab.
     target_node_id: Identifier | None = None
     # Refused unless the tab is part of this session.
     session_id: Identifier | None = None
@@ -141,7 +141,7 @@ class RenewTabLock(Request, frozen=True, kw_only=True):
     tab_session_id: Identifier
     # What the lock was answered with.
     ticket: Identifier
-    # Refused unless it is the node that answered hello.
+    # Refused unless it is the node that has the tab.
     target_node_id: Identifier | None = None
     # How long it lasts from now on.
     lock_lease_ms: Annotated[int, Meta(ge=100, le=DEADLINE_MAX_MS)] | None = None
@@ -152,7 +152,7 @@ class ReleaseTabLock(Request, frozen=True, kw_only=True):
     tab_session_id: Identifier
     # What the lock was answered with.
     ticket: Identifier
-    # Refused unless it is the node that answered hello.
+    # Refused unless it is the node that has the tab.
     target_node_id: Identifier | None = None
 
 

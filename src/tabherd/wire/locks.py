@@ -73,10 +73,10 @@ class LockView(Answer, frozen=True, kw_only=True):
 
 
 class HeldLock(Answer, frozen=True, kw_only=True):
-    """A name that is held through this server, or waited for."""
+    """A name that is held through a server, or waited for."""
 
     name: str
-    # Held by a caller of this server; else by another program, or just being handed over.
+    # Held by a caller of any node; else by another program, or just being handed over.
     held: bool
     # Who has it; only for its own agent and for admins.
     holder: str | None = None
@@ -84,17 +84,19 @@ class HeldLock(Answer, frozen=True, kw_only=True):
     agent_id: str | None = None
     # Only for its own agent and for admins.
     fence: int | None = None
-    # RFC 3339; absent while nobody has it through this server.
+    # RFC 3339; absent while nobody has it through a server.
     acquired_at: str | None = None
     # Absent without a lease.
     expires_at: str | None = None
-    # Callers of this server that wait for it.
+    # Callers that wait for it, of all nodes.
     waiters: int
 
 
 class LockPage(Answer, frozen=True, kw_only=True):
     # By name.
     locks: list[HeldLock]
+    # Nodes that did not answer: who waits there is not counted.
+    unreachable: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class AdvisoryLock(Answer, frozen=True, kw_only=True):
@@ -136,7 +138,7 @@ class TakeLock(Request, frozen=True, kw_only=True):
 
     # 1 to 200 printable characters.
     name: Annotated[str, Meta(min_length=1, max_length=LOCK_NAME_MAX)]
-    # Refused unless it is the node that answered hello.
+    # The node that it is for; refused where there is no such node.
     target_node_id: Identifier | None = None
     # How long to wait in line for it; 0: not at all.
     wait_ms: WaitMs = 0
@@ -154,7 +156,7 @@ class RenewTakenLock(Request, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=LOCK_NAME_MAX)]
     # What the lock was answered with.
     ticket: Identifier
-    # Refused unless it is the node that answered hello.
+    # The node that it is for; refused where there is no such node.
     target_node_id: Identifier | None = None
     # How long it is held from now on; as before when absent.
     lease_ms: LeaseMs | None = None
@@ -166,7 +168,7 @@ class ReleaseLock(Request, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=LOCK_NAME_MAX)]
     # What the lock was answered with.
     ticket: Identifier
-    # Refused unless it is the node that answered hello.
+    # The node that it is for; refused where there is no such node.
     target_node_id: Identifier | None = None
 
 

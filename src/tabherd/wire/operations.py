@@ -24,6 +24,8 @@ class AgentToken(Answer, frozen=True, kw_only=True):
 class BrowserView(Answer, frozen=True, kw_only=True):
     browser_id: str
     pool: str
+    # The node that it runs on.
+    node: str = ""
     # starting, ready, draining, crashed, broken or stopped.
     state: str
     # 0 while it starts, and where tabherd only attached to it.
@@ -53,6 +55,8 @@ class BrowserView(Answer, frozen=True, kw_only=True):
 
 class BrowserPage(Answer, frozen=True, kw_only=True):
     browsers: list[BrowserView]
+    # Nodes that did not answer, so that what they have is missing here.
+    unreachable: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class SessionWaiter(Answer, frozen=True, kw_only=True):
@@ -91,9 +95,34 @@ class Stats(Answer, frozen=True, kw_only=True):
     node: str
     # No new session is admitted.
     draining: bool
-    # Sessions of this node that are open.
+    # Sessions that are open, on all nodes.
     sessions: int
+    # Of all nodes together.
     pools: dict[str, PoolStats]
+    # Nodes that did not answer, so that what they have is missing here.
+    unreachable: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class NodeView(Answer, frozen=True, kw_only=True):
+    node_id: str
+    # Where other nodes reach it.
+    url: str
+    # up, draining, silent (it has not been heard of for a while), left or dead.
+    state: str
+    # Which life of a node that is; grows with each start of any node.
+    epoch: int
+    # Whether it is the one that answers.
+    is_self: bool
+    started_at: str
+    # How long ago it was last heard of, by the database's clock; null for a node that has no others.
+    beat_age_ms: int | None = None
+    # As of its last beat: sessions that are open on it, and seats for more.
+    sessions: int
+    free_seats: int
+
+
+class NodePage(Answer, frozen=True, kw_only=True):
+    nodes: list[NodeView]
 
 
 class NodeDrain(Answer, frozen=True, kw_only=True):

@@ -228,3 +228,5 @@ class TabView(Answer, frozen=True, kw_only=True):
 
 class TabList(Answer, frozen=True, kw_only=True):
     tabs: list[TabView]
+    # Nodes that did not answer, so that what they have is missing here.
+    unreachable: list[str] | msgspec.UnsetType = msgspec.UNSET

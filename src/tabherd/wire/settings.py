@@ -26,6 +26,7 @@ class ConfigPatch(Request, frozen=True, kw_only=True):
     locks: dict[str, Any] | UnsetType | None = UNSET
     webhooks: dict[str, Any] | UnsetType | None = UNSET
     retention: dict[str, Any] | UnsetType | None = UNSET
+    cluster: dict[str, Any] | UnsetType | None = UNSET
 
 
 class ConfigChanges(Answer, frozen=True, kw_only=True):

@@ -49,6 +49,8 @@ class Chromium:
 class House:
     """Everybody else."""
 
+    is_trusted = None
+
     def __init__(self) -> None:
         self.registry = SimpleNamespace(on_target=lambda target_id: None)
         self.traffic = SimpleNamespace(from_clients=0, from_browsers=0)

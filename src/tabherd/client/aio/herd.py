@@ -390,6 +390,10 @@ class AsyncTabherd:
         """What each pool has, gives and could give."""
         return await self._link.ask(get("/stats", wire.Stats))
 
+    async def nodes(self) -> list[wire.NodeView]:
+        """The servers that share the store."""
+        return (await self._link.ask(get("/nodes", wire.NodePage))).nodes
+
     async def drain(self) -> wire.NodeDrain:
         """Let the server admit no new session; those that are open go on. Needs an admin's credential."""
         return await self._post("/drain", wire.NodeDrain)

@@ -387,6 +387,10 @@ class Tabherd:
         """What each pool has, gives and could give."""
         return self._link.ask(get("/stats", wire.Stats))
 
+    def nodes(self) -> list[wire.NodeView]:
+        """The servers that share the store."""
+        return (self._link.ask(get("/nodes", wire.NodePage))).nodes
+
     def drain(self) -> wire.NodeDrain:
         """Let the server admit no new session; those that are open go on. Needs an admin's credential."""
         return self._post("/drain", wire.NodeDrain)

@@ -67,6 +67,7 @@ async def protocol(service: Service, call: Call) -> Raw:
 async def targets(service: Service, call: Call) -> list[dict[str, Any]]:
     """The tabs that the caller may drive, as Chrome lists them."""
     caller, wish = _who(call)
+    await service.cdp.settle("session", wish.session, call.hop)
     tabs = service.broker.tabs.list(caller).tabs
     mine = [tab for tab in tabs if tab.agent_id == caller.agent_id and wish.session in (None, tab.session_id)]
     return [_listed(service, call, caller, tab) for tab in mine]
@@ -75,6 +76,7 @@ async def targets(service: Service, call: Call) -> list[dict[str, Any]]:
 async def new(service: Service, call: Call) -> dict[str, Any]:
     """One tab more in the caller's session."""
     caller, wish = _who(call)
+    await service.cdp.settle("session", wish.session, call.hop)
     session_id = wish.session or _only_session(service, caller)
     tab = await service.broker.commands.open_tab(caller, session_id, wire.OpenTab(url=call.query.url))
     return _listed(service, call, caller, tab)
@@ -105,7 +107,8 @@ def with_addresses(service: Service, call: Call, view: wire.SessionView) -> wire
     )
     return structs.replace(
         view,
-        cdp_url=f"{http_base(call.head)}?ticket={ticket}",
+        # Its node, for balancers that like to send those who know where they belong straight there.
+        cdp_url=f"{http_base(call.head)}?ticket={ticket}&node={view.node}",
         web_socket_debugger_url=f"{ws_base(call.head)}{BROWSER_PATH}{ticket}",
     )
 

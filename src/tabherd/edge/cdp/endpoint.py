@@ -23,11 +23,14 @@ from ...broker.caller import Caller
 from ...broker.registry import LiveSession, LiveTab
 from ...browsers.endpoint import NotCdp, read_page
 from ...browsers.port import BrowserGone, CdpFailure
+from ...cluster import places
+from ...cluster.hop import Hop
 from ...config import Config
 from ...core.gate import Hold
 from ...errors import BrowserCrashed, LeaseLost, NoBrowser, TabherdError, TabNotFound, Unauthenticated
 from ...metrics import Metrics
 from ..auth import Address, Badge, Guard, act_for, as_controller
+from ..routing import Routing
 from ..sockets import Socket
 from ..upgrade import Upgrade
 from .first_document import RUN
@@ -87,7 +90,15 @@ class CdpEndpoint:
     """All CDP clients of one server."""
 
     def __init__(
-        self, *, config: Config, broker: Broker, guard: Guard, metrics: Metrics, tickets: Tickets, port: int
+        self,
+        *,
+        config: Config,
+        broker: Broker,
+        guard: Guard,
+        metrics: Metrics,
+        tickets: Tickets,
+        port: int,
+        routing: Routing | None = None,
     ) -> None:
         self.tickets = tickets
         self.registry = broker.registry
@@ -96,6 +107,9 @@ class CdpEndpoint:
         self._broker = broker
         self._guard = guard
         self._metrics = metrics
+        # The ways to other nodes; None: there are none.
+        self._routing = routing
+        self.is_trusted = None if routing is None else routing.is_trusted
         # On which this server listens.
         self._port = port
         self._numbers = itertools.count(1)
@@ -158,7 +172,9 @@ class CdpEndpoint:
         try:
             ticket = upgrade.path.removeprefix(BROWSER_PATH) if upgrade.path.startswith(BROWSER_PATH) else ""
             badge, wish = await self._identify(upgrade, ticket)
-            live, is_leaseholder = await self._session_for(badge, wish)
+            await self.settle("session", wish.session, upgrade.hop)
+            grant = "" if upgrade.hop is None else upgrade.hop.grant
+            live, is_leaseholder = await self._session_for(badge, wish, grant)
             try:
                 return await self._lodge(upgrade.client, badge, wish, live, is_leaseholder, None)
             except BaseException:
@@ -172,6 +188,7 @@ class CdpEndpoint:
         """The door of one page."""
         try:
             badge, wish = await self._identify(upgrade, "")
+            await self.settle("tab", upgrade.path.removeprefix(PAGE_PATH), upgrade.hop)
             tab = self._broker.tabs.find(badge.caller, upgrade.path.removeprefix(PAGE_PATH))
             if wish.session not in (None, tab.session.row.id):
                 raise TabNotFound("That session has no such tab.")
@@ -179,6 +196,11 @@ class CdpEndpoint:
             return await self._lodge(upgrade.client, badge, wish, live, False, tab)
         except TabherdError as error:
             return self._refused(upgrade, error)
+
+    async def settle(self, kind: places.Kind, id: str | None, hop: Hop | None) -> None:
+        """Return unless another node has it; then that one serves the client."""
+        if self._routing is not None and id is not None:
+            await self._routing.settle(kind, id, hop)
 
     async def identify(self, head: Any, query: ConnectQuery, ticket: str = "") -> tuple[Badge, Wish]:
         """Who asks for what: by a ticket of ours, or by a credential and what the query says."""
@@ -203,8 +225,8 @@ class CdpEndpoint:
             caller = as_controller(caller, wish.controller_id)
         return Badge(caller, badge.credential), wish
 
-    async def _session_for(self, badge: Badge, wish: Wish) -> tuple[LiveSession, bool]:
-        """The session to connect to, and whether it was leased for it."""
+    async def _session_for(self, badge: Badge, wish: Wish, grant: str) -> tuple[LiveSession, bool]:
+        """The session to connect to, and whether it was leased for it: in the place that is kept for it, if one is."""
         if wish.session is not None:
             return await self._broker.sessions.find(badge.caller, wish.session, wish.fence), False
         defaults = wire.OpenSession()
@@ -218,7 +240,7 @@ class CdpEndpoint:
             keep_alive=wish.keep_alive,
             wait_ms=wait_ms(wish, 0 if settings is None else settings.wait_ms),
         )
-        return await self._broker.sessions.lease(badge.caller, request), True
+        return await self._broker.sessions.lease(badge.caller, request, grant=grant), True
 
     async def _lodge(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...broker.registry import Registry
@@ -26,6 +26,8 @@ class House(Protocol):
 
     registry: Registry
     traffic: Traffic
+    # Whether this node may act on what it has; None: it always may.
+    is_trusted: Callable[[], bool] | None
 
     def left(self, tenant: Tenant) -> None:
         """The client's socket is closed, or was never opened."""

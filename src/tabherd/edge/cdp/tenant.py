@@ -25,6 +25,7 @@ from ..pulse import Pulse
 from ..sockets import Socket
 from . import message, rules
 from .answers import Answers
+from .distrust import Distrust
 from .emulation import TargetDomain
 from .first_document import RUN
 from .hearing import Hearing
@@ -77,6 +78,12 @@ class Tenant(Socket):
         self._plans = plans
         self._house = house
         self._traffic = house.traffic
+        # What waits while the node does not trust itself; None: it always does.
+        self._distrust = (
+            None
+            if house.is_trusted is None
+            else Distrust(house.is_trusted, receive=self.received, hold=self._hold_client, cut_off=self._refuse_flood)
+        )
         # Whether messages to a held tab wait; else they are refused.
         self._may_wait = may_wait
         # Set by `open`, before anything can be received.
@@ -176,6 +183,8 @@ class Tenant(Socket):
         for task in self._tasks:
             task.cancel()
         self._parking.close()
+        if self._distrust is not None:
+            self._distrust.close()
         if self._targets is not None:
             self._targets.close()
         if self._upstream is not None and not self._is_detached:
@@ -193,6 +202,8 @@ class Tenant(Socket):
             return
         self._is_detached = True
         self._parking.close()
+        if self._distrust is not None:
+            self._distrust.close()
         busy = {node.page_id for node in self._tree if node.in_flight}
         for tab in self._own.live.tabs.values():
             if tab.row.target_id in busy:
@@ -227,7 +238,7 @@ class Tenant(Socket):
     # --- From the client --------------------------------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
-        if self._is_detached:
+        if self._is_detached or (self._distrust is not None and self._distrust.keeps(data)):
             return
         self._traffic.from_clients += 1
         try:
@@ -416,6 +427,9 @@ class Tenant(Socket):
                 answer.set_exception(BrowserGone("The connection has ended.", was_sent=True))
         if not self._is_detached:
             self._house.browser_ended(self)
+
+    def _refuse_flood(self) -> None:
+        self.close(WSCloseCode.TRY_AGAIN_LATER, "The node waits for its store.")
 
     def _hold_client(self, is_held: bool) -> None:
         if is_held:

@@ -39,6 +39,8 @@ class ConnectQuery(Wish, frozen=True, kw_only=True, omit_defaults=True):
     token: Annotated[str, Meta(max_length=200)] | None = None
     # Whom an admin acts for.
     agent: wire.Agent | None = None
+    # The node that has the session, as the address said that was given out: for balancers, nobody here reads it.
+    node: wire.Identifier | None = None
     # An address that this server gave out carries all of it.
     ticket: Annotated[str, Meta(max_length=2_000)] | None = None
 

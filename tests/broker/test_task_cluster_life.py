@@ -1,0 +1,273 @@
+"""Tasks of nodes that die: at any moment, and whatever they had, nothing is lost and nothing happens twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from tests.broker.claim_twin import ClaimTwin
+from tests.broker.herd import Member
+from tests.broker.house import ADA
+from tests.broker.task_herd import TaskHerd, in_task_herd, run_in_task_herd
+
+from tabherd import config, errors
+from tabherd.broker.webhook_send import Post, Reply
+from tabherd.core.lifecycle import DeliveryState, TaskState
+from tabherd.core.model import ArchivedTask, Delivery, Node, Task, changed
+from tabherd.store.base import Applied, Update
+
+# So many moments at which a node may die: before and after each of its writes and claims.
+MOMENTS = 60
+
+
+def dying_at(herd: TaskHerd, member: Member, moment: int) -> asyncio.Event:
+    """Kill it at the so many-th moment from now; set when that has happened."""
+    seen, is_dead = 0, asyncio.Event()
+
+    def step() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == moment:
+            herd.kill(member)
+            is_dead.set()
+
+    async def claiming() -> None:
+        step()
+        await member.life.step(1.0)
+
+    member.store.on_step = step
+    member.claims._step = claiming  # type: ignore[attr-defined]
+    return is_dead
+
+
+@pytest.mark.parametrize("moment", range(1, MOMENTS + 1))
+def test_a_node_that_dies_at_any_moment_loses_no_task_and_has_none_run_twice(moment: int) -> None:
+    async def play(herd: TaskHerd) -> None:
+        here, there = await herd.open(herd[1]), await herd.open(herd[2])
+        is_dead = dying_at(herd, herd[1], moment)
+        submitting = [
+            herd.submit(
+                herd[2] if number % 3 == 2 else herd[1],
+                f"ada/{number}",
+                tab_id=(here if number % 3 == 0 else there).tabs[0].tab_id if number % 2 else None,
+                idempotent=number % 4 == 0,
+                callback_url=None,
+            )
+            for number in range(12)
+        ]
+        asked = [asyncio.ensure_future(each) for each in submitting]
+        await asyncio.wait([*asked, asyncio.ensure_future(is_dead.wait())], timeout=60)
+        await asyncio.wait(asked, timeout=1)
+        await asyncio.sleep(2)
+        if not is_dead.is_set():
+            herd.kill(herd[1])
+        acknowledged = [each.result() for each in asked if each.done() and each.exception() is None]
+        await herd.declare_dead(herd[1])
+        views = await herd.ended(herd[2], *acknowledged)
+        for view in views:
+            assert view.state in ("done", "failed")
+            if view.state == "failed":
+                assert view.code in ("outcome_unknown", "lease_lost"), view
+        # What was done is what its submitter is told; what nobody knows about was sent, and once.
+        done = {view.result for view in views if view.state == "done"}
+        assert done <= set(herd.sent)
+        for session in (here, there):
+            await herd.release(session)
+
+    run_in_task_herd(play, scheduler={"workers": 3}, seed=moment)
+
+
+@in_task_herd(scheduler={"workers": 2})
+async def test_what_a_dead_node_had_claimed_and_not_sent_waits_for_any_node(herd: TaskHerd) -> None:
+    await herd.submit(herd[1], "ada/1-held")
+    await herd.submit(herd[1], "ada/2-held")
+    await herd.until(lambda: len(herd.sent) == 2)
+    row = herd.row(await herd.submit(herd[1], "bob/1"))
+    claimed = changed(row, node_id="nod_1", version=row.version + 1)
+    herd.disk._state.rows[Task][row.id] = claimed
+    herd.kill(herd[1])
+    herd.finished.update(herd.sent)
+    await herd.declare_dead(herd[1])
+    assert (await herd.ended(herd[2], row.id))[0].state == "done"
+    assert herd.sent_by[-1] == "nod_2"
+
+
+@in_task_herd()
+async def test_what_a_dead_node_had_sent_has_failed_unless_it_does_no_harm_twice(herd: TaskHerd) -> None:
+    herd[2].broker.operations.is_draining = True
+    once = await herd.submit(herd[1], "ada/once-held")
+    again = await herd.submit(herd[1], "ada/again-held", idempotent=True)
+    await herd.until(lambda: len(herd.sent) == 2)
+    herd[2].broker.operations.is_draining = False
+    herd.kill(herd[1])
+    await herd.declare_dead(herd[1])
+    herd.finished.add("ada/again-held")
+    first, second = await herd.ended(herd[2], once, again)
+    assert (first.state, first.code, first.attempts) == ("failed", "outcome_unknown", 1)
+    assert (second.state, second.attempts) == ("done", 2)
+
+
+@in_task_herd(nodes=3)
+async def test_tasks_on_a_tab_follow_the_session_to_the_node_that_has_taken_it_up(herd: TaskHerd) -> None:
+    session = await herd.open(herd[1])
+    tab_id = session.tabs[0].tab_id
+    running = await herd.submit(herd[1], "ada/held", tab_id=tab_id)
+    await herd.until(lambda: herd.sent)
+    waiting = [await herd.submit(herd[1], f"ada/{number}", tab_id=tab_id) for number in range(3)]
+    herd.kill(herd[1])
+    await herd.declare_dead(herd[1])
+    views = await herd.ended(herd[2], running, *waiting)
+    assert [view.state for view in views] == ["failed", "done", "done", "done"]
+    assert views[0].code == "outcome_unknown"
+    assert herd.sent == ["ada/held", "ada/0", "ada/1", "ada/2"]
+    assert set(herd.sent_by[1:]) == {herd.home(session).node.id}
+    herd.finished.add("ada/held")
+    await herd.release(session)
+
+
+@in_task_herd()
+async def test_tasks_on_a_session_that_is_over_fail_when_their_node_is_gone(herd: TaskHerd) -> None:
+    session = await herd.open(herd[1])
+    await herd.submit(herd[1], "ada/held", tab_id=session.tabs[0].tab_id)
+    await herd.until(lambda: herd.sent)
+    by_tab = await herd.submit(herd[1], "ada/tab", tab_id=session.tabs[0].tab_id)
+    by_session = await herd.submit(herd[1], "ada/session", session_id=session.session_id)
+    herd.kill(herd[1])
+    herd.finished.add("ada/held")
+    gone = asyncio.ensure_future(herd.declare_dead(herd[1]))
+    await herd.until(lambda: herd.home(session) is herd[2] and herd[2].broker.registry.session(session.session_id))
+    await gone
+    views = await herd.ended(herd[2], by_tab, by_session)
+    assert [view.state for view in views] == ["done", "done"]
+    await herd.release(session)
+    late = changed(herd.row(by_tab), id="tsk_0late", state=TaskState.QUEUED, node_id="nod_3", version=1)
+    herd.disk._state.rows[Task][late.id] = late
+    herd.disk._state.rows[Node]["nod_3"] = other = Node(id="nod_3", epoch=9, url="", pid=3, started_at=0, version=1)
+    await herd[2].broker.tasking.settle_node(other)
+    view = await herd.get(herd[2], late.id)
+    assert (view.state, view.code) == ("failed", "tab_not_found")
+    del herd.disk._state.rows[Node]["nod_3"]
+
+
+@in_task_herd(nodes=3)
+async def test_several_survivors_settle_each_task_once(herd: TaskHerd) -> None:
+    gone = Node(id="nod_9", epoch=9, url="", pid=9, started_at=0, version=1)
+    herd.disk._state.rows[Node]["nod_9"] = gone
+    sample = herd.row(await herd.submit(herd[1], "ada/sample"))
+    await herd.until(lambda: herd.states()["done"] == 1)
+    rows = [
+        msgspec.structs.replace(
+            sample,
+            id=f"tsk_{number:023d}",
+            node_id="nod_9",
+            version=1,
+            state=TaskState.RUNNING if number % 2 else TaskState.QUEUED,
+            attempts=number % 2,
+            request=sample.request.replace("sample", str(number)),
+        )
+        for number in range(250)
+    ]
+    herd.disk._state.rows[Task].update({row.id: row for row in rows})
+    await asyncio.gather(*(member.broker.tasking.settle_node(gone) for member in herd.members.values()))
+    await herd.until(lambda: herd.states() == {"done": 126, "failed": 125})
+    ended = sum(member.broker.tasking.verbs.stats().metrics.tasks_failed for member in herd.members.values())
+    assert ended == 125
+    assert sorted(herd.sent[1:]) == sorted(f"ada/{number}" for number in range(0, 250, 2))
+
+
+@in_task_herd()
+async def test_a_node_that_is_back_keeps_its_tasks_from_the_others(herd: TaskHerd) -> None:
+    session = await herd.open(herd[1])
+    await herd.submit(herd[1], "ada/held", tab_id=session.tabs[0].tab_id)
+    await herd.until(lambda: herd.sent)
+    waiting = await herd.submit(herd[1], "ada/1", tab_id=session.tabs[0].tab_id)
+    before = herd.row(waiting)
+    await herd[2].broker.tasking.settle_node(changed(herd[1].node, version=herd[1].node.version - 1))
+    assert herd.row(waiting) == before
+    herd.finished.add("ada/held")
+    assert (await herd.ended(herd[2], waiting))[0].state == "done"
+    await herd.release(session)
+
+
+@in_task_herd()
+async def test_a_node_that_starts_again_goes_on_with_its_own_tasks(herd: TaskHerd) -> None:
+    herd[2].broker.operations.is_draining = True
+    once = await herd.submit(herd[1], "ada/once-held")
+    again = await herd.submit(herd[1], "ada/again-held", idempotent=True)
+    await herd.until(lambda: len(herd.sent) == 2)
+    await herd.restart(1)
+    herd.finished.update({"ada/again-held", "ada/once-held"})
+    first, second = await herd.ended(herd[1], once, again)
+    assert (first.state, first.code) == ("failed", "outcome_unknown")
+    assert (second.state, second.attempts) == ("done", 2)
+
+
+@in_task_herd()
+async def test_a_node_that_was_declared_dead_claims_nothing_and_sends_nothing(herd: TaskHerd) -> None:
+    herd[1].is_gone = True
+    outcome = await herd.disk.apply(Update(changed(herd[1].node, state="dead")))
+    assert isinstance(outcome, Applied)
+    task_id = await herd.submit(herd[2], "ada/1")
+    assert (await herd.ended(herd[2], task_id))[0].state == "done"
+    claims: Any = herd[1].claims  # type: ignore[attr-defined]
+    assert isinstance(claims, ClaimTwin)
+    assert herd.sent_by == ["nod_2"]
+    with pytest.raises(errors.StoreUnavailable):
+        await herd.submit(herd[1], "ada/2")
+    herd.kill(herd[1])
+
+
+# --- Webhooks -------------------------------------------------------------------------------------------------------
+
+
+def with_receiver(herd: TaskHerd, is_heard: Any) -> list[tuple[str, str]]:
+    """Every node tells this receiver; who told it of what."""
+    told: list[tuple[str, str]] = []
+    for member in herd.members.values():
+        webhooks = member.broker.tasking.webhooks
+        webhooks.reconfigure(config.Webhooks(allow_hosts=["127.0.0.1"]))
+
+        async def send(post: Post, node_id: str = member.node.id, life: Any = member.life) -> Reply:
+            await life.alive()
+            if is_heard(node_id):
+                told.append((node_id, post.headers["X-Tabherd-Task-ID"]))
+                return Reply(status=200, retry_after="")
+            # Under way until it dies.
+            await asyncio.sleep(10)
+            await life.alive()
+            return Reply(status=500, retry_after="")
+
+        webhooks._send = send
+    return told
+
+
+@in_task_herd(nodes=3)
+async def test_what_a_dead_node_was_to_tell_is_told_by_one_other(herd: TaskHerd) -> None:
+    told = with_receiver(herd, lambda node_id: node_id != "nod_1")
+    for number in (2, 3):
+        herd[number].broker.operations.is_draining = True
+    task_ids = [await herd.submit(herd[1], f"ada/{number}", callback_url="http://127.0.0.1:9/x") for number in range(3)]
+    await herd.until(lambda: len(herd.disk.rows(Delivery)) == 3)
+    for number in (2, 3):
+        herd[number].broker.operations.is_draining = False
+    herd.kill(herd[1])
+    await herd.declare_dead(herd[1])
+    await herd.until(lambda: all(row.state is DeliveryState.DELIVERED for row in herd.disk.rows(Delivery)))
+    assert sorted(task_id for _, task_id in told) == sorted(task_ids)
+
+
+@in_task_herd(nodes=3)
+async def test_the_results_of_a_dead_node_go_into_the_archive_in_their_time(herd: TaskHerd) -> None:
+    for number in (2, 3):
+        herd[number].broker.operations.is_draining = True
+    task_id = await herd.submit(herd[1], "ada/1")
+    await herd.ended(herd[1], task_id)
+    for number in (2, 3):
+        herd[number].broker.operations.is_draining = False
+    herd.kill(herd[1])
+    await herd.declare_dead(herd[1])
+    await asyncio.sleep(herd.config.scheduler.result_ttl_s + 30)
+    assert [row.id for row in herd.disk.rows(ArchivedTask)] == [task_id]
+    assert (await herd.get(herd[2], task_id, caller=ADA)).result == "ada/1"
