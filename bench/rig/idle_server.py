@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,9 +23,14 @@ import uvloop
 from tabherd import wire
 from tabherd.actions.progress import Progress
 from tabherd.browsers.port import TabPort
+from tabherd.cluster.cluster import Cluster
+from tabherd.config import parse
 from tabherd.core.model import Task
 from tabherd.edge.http import create_app
+from tabherd.edge.joining import joined
 from tabherd.edge.server import BACKLOG, STORE_FILE, Front
+from tabherd.edge.state import StateDir
+from tabherd.store.base import Store
 from tabherd.store.open import open_store
 
 from .caller import Caller
@@ -36,6 +41,8 @@ STOP_LIMIT_S: Final = 20.0
 QUEUE_MAX: Final = 1_000_000
 # Among the arguments: tasks run nothing.
 NO_COMMANDS: Final = "no-commands"
+# Where other nodes would find it.
+LONE_URL: Final = "http://127.0.0.1:1"
 NO_COMMAND_ID: Final = "cmd_" + "0" * 28
 
 
@@ -99,7 +106,17 @@ async def _serve(directory: Path, address: str, *, runs_commands: bool) -> None:
     # Whoever deals out work in bursts has a thousand tasks of one agent waiting soon.
     scheduler = {"queue_max": QUEUE_MAX, "queue_max_per_agent": QUEUE_MAX, "deadline_ms": 3_600_000}
     try:
-        async with instant_broker(store, _perform, scheduler=scheduler) as broker:
+        async with AsyncExitStack() as stack:
+            cluster: Cluster | None = None
+            own: Store = store
+            if address:
+                # As any server on a database: a node, if a lone one.
+                joining = joined(store, parse({"store": address}), StateDir(directory), LONE_URL, is_patient=False)
+                place = await stack.enter_async_context(joining)
+                cluster, own = place.cluster, place.store
+            broker = await stack.enter_async_context(
+                instant_broker(own, _perform, scheduler=scheduler, cluster=cluster)
+            )
             if not runs_commands:
                 broker.tasking.scheduler._runs.run = _run_nothing  # type: ignore[method-assign]
             token, _ = await broker.credentials.create("bench", ["admin"])

@@ -24,6 +24,7 @@ from tabherd.broker.events import EventBus
 from tabherd.broker.leases import Perform
 from tabherd.broker.marks import FileMarks
 from tabherd.browsers.port import DownloadListener, Listener, Origins, Page, PageListener, SessionPort, Usage, Viewport
+from tabherd.cluster.cluster import Cluster
 from tabherd.core.model import Browser, Node
 from tabherd.edge.server import GC_THRESHOLDS, SWITCH_INTERVAL_S, memory_bytes
 from tabherd.metrics import Metrics
@@ -32,6 +33,7 @@ from tabherd.store.base import Store
 # Room for every caller of a benchmark in one browser, which is never replaced.
 _POOL: Final = {"browsers_max": 1, "sessions_per_browser": 1_000, "recycle_sessions": 1_000_000}
 _EVENTS_RING: Final = 10_000
+_ALONE: Final = Node(id="nod_bench", epoch=1, url="", pid=0, started_at=wall_clock_ms())
 ADMIN: Final = Caller(agent_id="root", scopes=frozenset({"admin"}), controller_id="root")
 
 
@@ -65,8 +67,11 @@ async def instant_broker(
     pools: Mapping[str, Mapping[str, Any]] | None = None,
     gate: Mapping[str, Any] | None = None,
     scheduler: Mapping[str, Any] | None = None,
+    cluster: Cluster | None = None,
 ) -> AsyncIterator[Broker]:
-    """A broker that has started, with a pool `default` and those that are named; settings as in the configuration."""
+    """A broker that has started, with a pool `default` and those that are named; settings as in the configuration. In a
+    cluster the store is that of its node.
+    """
     named = {"default": {}, **(pools or {})}
     settings = config.parse(
         {
@@ -79,7 +84,7 @@ async def instant_broker(
         marks, task_marks = (FileMarks(Path(directory) / name) for name in ("running.marks", "tasks.marks"))
         broker = Broker(
             config=settings,
-            node=Node(id="nod_bench", epoch=1, url="", pid=0, started_at=wall_clock_ms()),
+            node=_ALONE if cluster is None else cluster.node,
             store=store,
             launcher=InstantLauncher(),
             events=EventBus(epoch=1, ring=_EVENTS_RING),
@@ -91,6 +96,7 @@ async def instant_broker(
             files_dir=Path(directory) / "files",
             memory_bytes=memory_bytes(),
             perform=perform,
+            cluster=cluster,
         )
         try:
             await broker.start()

@@ -216,6 +216,15 @@ def test_chromes_pages_list_and_open_what_is_on_the_other_node(session: dict[str
     assert there.get(f"/json/close/{opened}", params=query).is_success
 
 
+def test_chromes_own_addresses_show_an_agents_tabs_wherever_they_are(
+    session: dict[str, Any], there: httpx.Client
+) -> None:
+    query = {"agent": "ada"}
+    assert tab_of(session) in {page["id"] for page in there.get("/json/list", params=query).json()}
+    opened = there.put("/json/new", params=query)
+    assert opened.is_success or opened.json()["code"] == "ambiguous_target"
+
+
 # --- Who asks ---------------------------------------------------------------------------------------------------
 
 

@@ -80,6 +80,7 @@ async def test_stats_are_told_by_pool(alice: httpx.AsyncClient) -> None:
                 "tabs": 4,
                 "waiting": 2,
                 "capacity": 100,
+                "sharedCap": 0,
                 "freeSeats": 24,
                 "stock": 4,
                 "browsers": 1,

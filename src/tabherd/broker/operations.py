@@ -186,6 +186,7 @@ class Operations:
             tabs=admission.tabs,
             waiting=admission.waiting,
             capacity=admission.caps.max_active,
+            shared_cap=0 if admission.store_caps is admission.caps else admission.store_caps.max_active,
             free_seats=pool.free_seats,
             stock=pool.stock_size,
             browsers=sum(slot.browser is not None for slot in pool.slots),

@@ -76,7 +76,6 @@ class Scheduler:
         claims: TaskClaims | None = None,
     ) -> None:
         self._settings = config.scheduler
-        self._store = store
         self._registry = registry
         self._runs = runs
         self._marks = marks

@@ -90,7 +90,7 @@ class ControlChannel:
         """The ways of one client to other nodes, to which it comes as it came here."""
         if self.service.routing is None:
             return None
-        credentials = credentials_of(upgrade.head)
+        credentials = credentials_of(upgrade.head.authorization, upgrade.head.agent_id)
         if upgrade.head.authorization is None and token is not None:
             credentials = (*credentials, (b"authorization", b"Bearer " + token.encode("latin-1", "replace")))
         return Relays(

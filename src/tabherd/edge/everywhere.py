@@ -17,7 +17,6 @@ from ..errors import NodeUnreachable, OutcomeUnknown
 from .forward.failures import Misdirected
 from .forward.links import Links
 from .forward.request import Fields
-from .head import Head
 
 # How long another node may take.
 ANSWER_LIMIT_S: Final = 2.0
@@ -27,18 +26,17 @@ Merge: TypeAlias = Callable[[Any, list[Any], list[str]], Any]
 
 
 async def ask_all(
-    links: Links, peers: list[Peer], target: bytes, head: Head, answer: Any
+    links: Links, peers: list[Peer], target: bytes, fields: Fields, answer: Any
 ) -> tuple[list[Any], list[str]]:
     """What the other nodes answer to the same question of the same caller, and those that do not."""
-    fields = credentials_of(head)
     answers = await asyncio.gather(*(_ask(links, peer, target, fields, answer) for peer in peers))
     missing = [peer.node_id for peer, said in zip(peers, answers, strict=True) if said is None]
     return [said for said in answers if said is not None], missing
 
 
-def credentials_of(head: Head) -> Fields:
+def credentials_of(authorization: bytes | None, agent_id: bytes | None) -> Fields:
     """As whom the caller comes."""
-    fields = [(b"authorization", head.authorization), (b"x-agent-id", head.agent_id)]
+    fields = [(b"authorization", authorization), (b"x-agent-id", agent_id)]
     return tuple((name, value) for name, value in fields if value is not None)
 
 
@@ -81,11 +79,17 @@ def merge_stats(mine: wire.Stats, others: list[wire.Stats], missing: list[str]) 
     return msgspec.structs.replace(mine, sessions=sessions, pools=pools, unreachable=missing or msgspec.UNSET)
 
 
+def _capacity(one: wire.PoolStats, other: wire.PoolStats) -> int:
+    """What both can have together, unless less was asked for."""
+    together = one.capacity + other.capacity
+    return min(together, one.shared_cap) if one.shared_cap else together
+
+
 def _sum(one: wire.PoolStats, other: wire.PoolStats) -> wire.PoolStats:
     added = ("active", "pooled", "tabs", "waiting", "free_seats", "stock", "browsers")
     return wire.PoolStats(
         **{name: getattr(one, name) + getattr(other, name) for name in added},
-        # Of the cluster already, where it is set.
-        capacity=max(one.capacity, other.capacity),
+        capacity=_capacity(one, other),
+        shared_cap=one.shared_cap,
         waiters=[*one.waiters, *other.waiters],
     )

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
+from .. import wire
 from ..broker.broker import Broker
 from ..broker.ids import epoch_of_command
 from ..cluster.elsewhere import Elsewhere
@@ -20,7 +21,7 @@ from ..cluster.hop import MISDIRECTED_HEADER, Hop, verify
 from ..cluster.peer import Peer
 from ..cluster.places import Kind, Places
 from ..errors import NodeUnreachable, ResourceNotFound
-from .everywhere import Merge, ask_all
+from .everywhere import Merge, ask_all, credentials_of, merge_tabs
 from .forward.failures import RETRY_AFTER_MS
 from .forward.request import Fields, target_of
 from .head import Head
@@ -118,8 +119,15 @@ class Routing:
         peers = [*self._place.membership.peers.values()]
         if not peers:
             return mine
-        others, missing = await ask_all(self.links, peers, target_of(scope), head, answer)
+        fields = credentials_of(head.authorization, head.agent_id)
+        others, missing = await ask_all(self.links, peers, target_of(scope), fields, answer)
         return merge(mine, others, missing)
+
+    async def all_tabs(self, mine: wire.TabList, authorization: bytes | None, agent_id: str) -> wire.TabList:
+        """The tabs of that agent on all nodes."""
+        peers = [*self._place.membership.peers.values()]
+        fields = credentials_of(authorization, agent_id.encode("latin-1"))
+        return merge_tabs(mine, *await ask_all(self.links, peers, b"/tabs", fields, wire.TabList))
 
     def forget_all(self) -> None:
         """Something was not where it was, and nobody here can tell what."""

@@ -81,6 +81,8 @@ class PoolStats(Answer, frozen=True, kw_only=True):
     waiting: int
     # Sessions that the pool admits at the most.
     capacity: int
+    # In a cluster, the bound that was set for all nodes together; 0: none, each has what its machine allows.
+    shared_cap: int = 0
     # Sessions that its present browsers could take at once.
     free_seats: int
     # Warm contexts.

@@ -68,8 +68,8 @@ async def targets(service: Service, call: Call) -> list[dict[str, Any]]:
     """The tabs that the caller may drive, as Chrome lists them."""
     caller, wish = _who(call)
     await service.cdp.settle("session", wish.session, call.hop)
-    tabs = service.broker.tabs.list(caller).tabs
-    mine = [tab for tab in tabs if tab.agent_id == caller.agent_id and wish.session in (None, tab.session_id)]
+    tabs = await _tabs_of(service, call, caller)
+    mine = [tab for tab in tabs if wish.session in (None, tab.session_id)]
     return [_listed(service, call, caller, tab) for tab in mine]
 
 
@@ -77,7 +77,9 @@ async def new(service: Service, call: Call) -> dict[str, Any]:
     """One tab more in the caller's session."""
     caller, wish = _who(call)
     await service.cdp.settle("session", wish.session, call.hop)
-    session_id = wish.session or _only_session(service, caller)
+    session_id = wish.session or _only_session(await _tabs_of(service, call, caller))
+    if wish.session is None:
+        await service.cdp.settle("session", session_id, call.hop)
     tab = await service.broker.commands.open_tab(caller, session_id, wire.OpenTab(url=call.query.url))
     return _listed(service, call, caller, tab)
 
@@ -129,8 +131,22 @@ def _who(call: Call) -> tuple[Caller, ConnectQuery]:
     return (call.caller if query.agent is None else act_for(call.caller, query.agent, "agent")), query
 
 
-def _only_session(service: Service, caller: Caller) -> str:
-    found = sorted({tab.session_id for tab in service.broker.tabs.list(caller).tabs if tab.agent_id == caller.agent_id})
+async def _tabs_of(service: Service, call: Call, caller: Caller) -> list[wire.TabView]:
+    """The caller's own tabs, on all nodes."""
+    tabs = service.broker.tabs.list(caller)
+    if service.routing is not None and call.hop is None:
+        tabs = await service.routing.all_tabs(tabs, _as_header(call), caller.agent_id)
+    return [tab for tab in tabs.tabs if tab.agent_id == caller.agent_id]
+
+
+def _as_header(call: Call) -> bytes | None:
+    """The credential, wherever the caller put it."""
+    query: ConnectQuery = call.query
+    return call.head.authorization or (None if query.token is None else b"Bearer " + query.token.encode("latin-1"))
+
+
+def _only_session(tabs: list[wire.TabView]) -> str:
+    found = sorted({tab.session_id for tab in tabs})
     if not found:
         raise SessionNotFound("You have no session.", action="Connect or POST /sessions first, or name one: ?session=.")
     if len(found) > 1:
