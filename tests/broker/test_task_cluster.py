@@ -15,7 +15,7 @@ from tabherd.broker.task_submission import Trace
 from tabherd.cluster.elsewhere import Elsewhere
 from tabherd.core.fairness import jain_index
 from tabherd.core.lifecycle import TaskState
-from tabherd.core.model import TaskKey
+from tabherd.core.model import Beat, TaskKey
 
 
 @in_task_herd()
@@ -219,13 +219,27 @@ async def test_the_bounds_of_the_queue_hold_for_all_nodes_together(herd: TaskHer
         await herd.submit(herd[1], "ada/many")
     # The first task of an agent at a node has it counted there.
     await asyncio.sleep(1.1)
+    await herd.submit(herd[2], "bob/held", BOB)
+    await herd.until(lambda: "bob/held" in herd.sent)
     for number in range(3):
         await herd.submit(herd[2], f"bob/{number}", BOB)
     with pytest.raises(errors.QueueFull) as refused:
         await herd.submit(herd[2], "bob/many", BOB)
     assert refused.value.details["cap"] == 8
+    # Each keeps what it has refused, and sees to it when its time has come.
+    rejected = [row.node_id for row in herd.rows() if row.state is TaskState.REJECTED]
+    assert sorted(rejected) == ["nod_1", "nod_2"]
     assert (herd.states()["queued"], herd.states()["rejected"]) == (8, 2)
-    herd.finished.add("ada/held")
+    herd.finished.update({"ada/held", "bob/held"})
+
+
+@in_task_herd(scheduler={"queue_max_per_agent": 5})
+async def test_tasks_that_have_run_do_not_count_until_the_next_look(herd: TaskHerd) -> None:
+    session = await herd.open(herd[1])
+    for number in range(20):
+        task_id = await herd.submit(herd[1], f"ada/{number}", tab_id=session.tabs[0].tab_id if number % 2 else None)
+        await herd.until(lambda task_id=task_id: herd.row(task_id).state is TaskState.DONE)  # type: ignore[misc]
+    await herd.release(session)
 
 
 # --- Given back -----------------------------------------------------------------------------------------------------
@@ -253,6 +267,23 @@ async def test_a_draining_node_claims_nothing_and_what_it_has_goes_to_others(her
     views = await herd.ended(herd[1], *task_ids)
     assert [view.state for view in views] == ["done"] * 5
     assert set(herd.sent_by) == {"nod_2"}
+
+
+@in_task_herd(sessions_per_browser=1)
+async def test_what_waits_for_a_place_goes_to_a_node_that_has_one(herd: TaskHerd) -> None:
+    session = await herd.open(herd[1])
+    herd[2].broker.operations.is_draining = True
+    task_ids = [await herd.submit(herd[1], f"ada/{number}") for number in range(2)]
+    await herd.until(lambda: herd.row(task_ids[0]).node_id == "nod_1")
+    herd[2].broker.operations.is_draining = False
+    await asyncio.sleep(5)
+    # It may have a place itself soon, and nobody else says that it has one.
+    assert herd.row(task_ids[0]).node_id == "nod_1"
+    herd[1].membership.known = {"nod_2": (herd[2].node, Beat(id="nod_2", epoch=1, at=0, free_seats=1))}
+    views = await herd.ended(herd[2], *task_ids)
+    assert [view.state for view in views] == ["done", "done"]
+    assert herd.sent_by == ["nod_2", "nod_2"]
+    await herd.release(session)
 
 
 @in_task_herd()

@@ -31,7 +31,7 @@ BATCH_MAX = 500
 # How long an end waits for company: a commit for each would compete with the work itself.
 LINGER_S = 0.003
 # The same in steps of the loop, where somebody waits for it: from the end of one task to the start of the next.
-LINGER_STEPS = 6
+LINGER_STEPS = 2
 
 log = structlog.get_logger("scheduler")
 

@@ -5,10 +5,6 @@ Invariants:
   that a worker would wait for the next claim. What it cannot start soon while another node could, it gives back.
 - Nothing rests on a hint: it looks by itself once a second. A claim that was not answered is looked for.
 - A task of nobody ends once: by a write that requires the row as it was read. Every node keeps the time for all.
-
-The bounds of the queue are the cluster's, by what was counted at the last look, about a second ago, and what came in
-here since. So nodes that are all asked at once may together take in a little more than the bound: what they took
-between two looks.
 """
 
 from __future__ import annotations
@@ -25,12 +21,13 @@ from ..cluster.membership import Membership
 from ..config import Config
 from ..core.lifecycle import TaskEvent, TaskState
 from ..core.model import Task
-from ..errors import QueueFull, StoreUnavailable, TabherdError
+from ..errors import StoreUnavailable, TabherdError
 from ..store.base import Applied, Op, Store, Update
-from ..store.task_claims import Bounds, Look, TaskClaims
+from ..store.task_claims import Bounds, TaskClaims
 from .live_task import LiveTask
 from .scheduler import Scheduler
 from .task_ending import ended_for_others, too_late
+from .task_tally import TaskTally
 
 # What nodes tell each other: that there is a task of nobody, and that something has become of this one.
 TASKS_TOPIC: Final = "tasks"
@@ -39,13 +36,13 @@ TASK_TOPIC: Final = "task"
 LOOK_S: Final = 1.0
 # A look that takes long is taken the less often: no more than this share of the time.
 LOOK_SHARE: Final = 0.05
-# Agents that have submitted here lately, and are counted at a look.
-AGENTS_MAX: Final = 100
 # Tasks that take less than this, on the average, are claimed ahead; so many for each worker.
 SHORT_MS: Final = 250
 AHEAD_PER_WORKER: Final = 1.0
 # What has waited here for so long is given back, if another node says that it has a place.
 STALE_MS: Final = 2_000
+# For so long after that, it claims no more than it has places for.
+MODEST_MS: Final = 5_000
 # How many that are overdue are ended in one step.
 EXPIRE_MAX: Final = 100
 # Claims in a row before others have their turn.
@@ -90,18 +87,15 @@ class TaskPool:
         self._is_draining = is_draining
         self._on_end = on_end
         self._on_saved = on_saved
-        # What was counted last, and what has come in here since: in all, and by agent.
-        self._seen = Look()
-        self._since = 0
-        self._since_by_agent: dict[str, int] = {}
-        # Agents that have submitted here, the latest last.
-        self._agents: dict[str, None] = {}
+        self._tally = TaskTally(config=config, claims=claims, queue=scheduler.queue)
         # When to look again, by the loop's clock.
         self._look_at = 0.0
         # Whether there may be something to claim.
         self._may_claim = True
         # Whether a claim was not answered, and may have happened.
         self._is_unsure = False
+        # Until when others go first.
+        self._modest_until = 0
         # When the next task of nobody must be over, as far as this node knows.
         self._deadline_at: int | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -113,7 +107,7 @@ class TaskPool:
         self._running: asyncio.Task[None] | None = None
         scheduler.on_room = self._stir.set
         scheduler.on_unclaimed = self._inserted
-        scheduler.intake.check_room = self._check_room
+        scheduler.intake.check_room = self._tally.check_room
         hints.listen(TASKS_TOPIC, self._hinted)
         hints.listen(TASK_TOPIC, self._told)
 
@@ -139,13 +133,14 @@ class TaskPool:
 
     def reconfigure(self, config: Config) -> None:
         self._config = config
+        self._tally.reconfigure(config)
         self._stir.set()
 
     # --- For those who submit -------------------------------------------------------------------------------
 
     def home_of(self, agent_id: str, pool: str) -> str:
         """Whose a new task is: this node's if it can start it at once and nobody else could, else nobody's yet."""
-        if self._membership.peers or self._seen.unclaimed + self._since or self._is_unsure:
+        if self._membership.peers or self._tally.may_wait or self._is_unsure:
             return ""
         scheduler, settings = self._scheduler, self._config.scheduler
         if self._room(pool) <= scheduler.intake.arriving:
@@ -169,7 +164,7 @@ class TaskPool:
             self._asking -= 1
         if place is None:
             return None, None
-        free = max(0, self._bounds.workers - self._seen.in_flight)
+        free = max(0, self._bounds.workers - self._tally.seen.in_flight)
         if place <= free:
             return place, 0
         return place, int(-(-place // self._bounds.workers) * self._scheduler.pace.mean_ms)
@@ -208,31 +203,9 @@ class TaskPool:
         self._hinted("")
         self._hints.tell(TASKS_TOPIC)
 
-    @property
-    def seen(self) -> Look:
-        """What was counted last."""
-        return self._seen
-
-    def _check_room(self, agent_id: str, arriving: int, arriving_of_agent: int) -> None:
-        limits = self._config.scheduler
-        self._agents.pop(agent_id, None)
-        self._agents[agent_id] = None
-        if len(self._agents) > AGENTS_MAX:
-            del self._agents[next(iter(self._agents))]
-        count = self._seen.waiting + self._since + arriving
-        if count >= limits.queue_max:
-            raise QueueFull(f"{count} tasks wait already.", count=count, cap=limits.queue_max)
-        known = self._seen.by_agent.get(agent_id, 0) + self._since_by_agent.get(agent_id, 0)
-        own = known + arriving_of_agent
-        if own >= limits.queue_max_per_agent:
-            cap = limits.queue_max_per_agent
-            raise QueueFull(f"{own} tasks of this agent wait already.", count=own, cap=cap, agentId=agent_id)
-
     def _inserted(self, task: LiveTask) -> None:
         """A task of nobody is on disk."""
-        agent_id = task.row.agent_id
-        self._since += 1
-        self._since_by_agent[agent_id] = self._since_by_agent.get(agent_id, 0) + 1
+        self._tally.moved(task.row.agent_id, 1)
         self._may_claim = True
         self._keep_time(task.row.deadline_at)
         self._hints.tell(TASKS_TOPIC)
@@ -269,26 +242,15 @@ class TaskPool:
             await self._claim()
 
     async def _look(self) -> None:
-        loop, limits = asyncio.get_running_loop(), self._config.scheduler
-        agents, began = tuple(self._agents), loop.time()
-        since, self._since = self._since, 0
-        since_by_agent, self._since_by_agent = self._since_by_agent, {}
-        try:
-            self._seen = await self._claims.look(
-                tuple(self._config.pools), agents, limits.queue_max + 1, limits.queue_max_per_agent + 1
-            )
-        except BaseException:
-            # Still to be counted, besides what has come in meanwhile.
-            self._since += since
-            for agent_id, count in since_by_agent.items():
-                self._since_by_agent[agent_id] = self._since_by_agent.get(agent_id, 0) + count
-            raise
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        seen = await self._tally.look()
         took_s = loop.time() - began
         self._look_at = loop.time() + max(LOOK_S, took_s / LOOK_SHARE)
-        self._may_claim |= self._seen.unclaimed > 0
+        self._may_claim |= seen.unclaimed > 0
         self._deadline_at = None
-        if self._seen.deadline_at is not None:
-            self._keep_time(self._seen.deadline_at)
+        if seen.deadline_at is not None:
+            self._keep_time(seen.deadline_at)
 
     def _hinted(self, _: str) -> None:
         self._may_claim = True
@@ -329,7 +291,8 @@ class TaskPool:
         pooled = sum(queue.standing_in(f"pool:{name}")[0] for name in self._config.pools)
         workers = settings.workers + self._ahead - queue.in_flight - pooled
         # One more than there are places: that somebody waits is what makes a pool grow.
-        return min(workers, self._seats(pool) + 1 - waiting - is_leasing)
+        more = 1 if self._clock() >= self._modest_until else 0
+        return min(workers, self._seats(pool) + more - waiting - is_leasing)
 
     async def _claim(self) -> None:
         self._may_claim = False
@@ -347,11 +310,12 @@ class TaskPool:
                     self._is_unsure = self._may_claim = True
                     raise
                 for row in rows:
+                    self._tally.moved(row.agent_id, -1)
                     self._scheduler.claimed(row)
                     self._tell_of(row.id)
                 if len(rows) < most:
                     # That is all there is; or agents have as many in flight as they may, until one of them ends.
-                    self._may_claim |= bool(rows) or self._seen.unclaimed > 0
+                    self._may_claim |= bool(rows) or self._tally.seen.unclaimed > 0
                     break
 
     async def _find_claimed(self) -> None:
@@ -377,8 +341,13 @@ class TaskPool:
         beats = [node[1] for node in known if node is not None]
         if not any(beat is not None and beat.free_seats > 0 and not beat.is_draining for beat in beats):
             return
-        until = self._clock() - STALE_MS
-        await self._scheduler.give_back([live for live in self._scheduler.pooled() if live.entered_at <= until])
+        now = self._clock()
+        stale = [live for live in self._scheduler.pooled() if live.entered_at <= now - STALE_MS]
+        if stale:
+            # Or it would have them again before anybody else has looked.
+            self._modest_until = now + MODEST_MS
+            await self._scheduler.give_back(stale)
+            self._hints.tell(TASKS_TOPIC)
 
     # --- Deadlines ------------------------------------------------------------------------------------------
 

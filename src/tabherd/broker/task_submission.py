@@ -224,6 +224,8 @@ class TaskSubmission:
         await self._intake.reject(
             msgspec.structs.replace(
                 task.row,
+                # Who has refused it sees to what is left to do.
+                node_id=self._node_id,
                 state=TaskState.REJECTED,
                 completed_at=task.row.created_at,
                 error=full.message,

@@ -238,6 +238,11 @@ class TaskQueue:
         lane = self._lanes.get(name)
         return (0, False) if lane is None else (lane.waiting, not lane.is_free)
 
+    def waiting_of(self, agent_id: str) -> int:
+        """How many tasks of that agent wait."""
+        agent = self._agents.get(agent_id)
+        return 0 if agent is None else agent.ranks.count
+
     def count_of(self, agent_id: str) -> int:
         """How many tasks of that agent wait or are in flight."""
         agent = self._agents.get(agent_id)
