@@ -225,6 +225,43 @@ def test_chromes_own_addresses_show_an_agents_tabs_wherever_they_are(
     assert opened.is_success or opened.json()["code"] == "ambiguous_target"
 
 
+# --- Tasks ------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_for_a_tab_of_the_other_node_runs_there(session: dict[str, Any], there: httpx.Client) -> None:
+    task = {"agentId": "ada", "tabId": tab_of(session), "action": "evaluate", "params": {"expression": "6 * 7"}}
+    task_id = there.post("/tasks", json=task).json()["taskId"]
+    assert there.get(f"/tasks/{task_id}", params={"waitMs": 30_000}).json()["result"] == 42
+
+
+def test_a_batch_is_submitted_where_each_of_its_tasks_belongs(session: dict[str, Any], there: httpx.Client) -> None:
+    here = open_session(there, agentId="ada", keepAlive=True)
+    assert here["node"] != session["node"]
+    tabs = [tab_of(session), tab_of(here), None, tab_of(session), "tab_nobody"]
+    expressions = [f"{number} + 1" for number in range(len(tabs))]
+    tasks = [
+        {"action": "evaluate", "params": {"expression": text}, **({} if tab is None else {"tabId": tab})}
+        for tab, text in zip(tabs, expressions, strict=True)
+    ]
+    answer = there.post("/tasks/batch", json={"agentId": "ada", "tasks": tasks}).json()
+    assert (answer["submitted"], answer["rejected"]) == (4, 1)
+    ids = [item["taskId"] for item in answer["tasks"][:-1]]
+    ended = [there.get(f"/tasks/{task_id}", params={"waitMs": 30_000}).json() for task_id in ids]
+    assert [task["result"] for task in ended] == [1, 2, 3, 4]
+    assert answer["tasks"][-1]["error"]["code"] == "tab_not_found"
+    there.delete(f"/sessions/{here['sessionId']}")
+
+
+def test_tasks_are_passed_on_by_nodes_only(there: httpx.Client) -> None:
+    batch = {"tasks": [{"action": "text"}]}
+    passed = {
+        **{"agentId": "eve", "scopes": ["admin"], "controllerId": "x", "requestId": "", "traceparent": ""},
+        "batch": batch,
+    }
+    answer = there.post("/nodes/tasks", json=passed)
+    assert code_of(answer) == (404, "not_found")
+
+
 # --- Who asks ---------------------------------------------------------------------------------------------------
 
 

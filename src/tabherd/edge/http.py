@@ -38,6 +38,7 @@ from .forward.failures import RETRY_AFTER_MS, CutShort, Misdirected
 from .head import Head
 from .joining import Joined
 from .mcp import McpSessions
+from .passed_tasks import submitting_over
 from .peer_events import PeerStreams
 from .reload import Reload
 from .reply import Reply, bug, refusal, success, traced
@@ -76,6 +77,8 @@ def create_app(
     """The application of one server, which listens on that port. Without a key, tickets are good for its life only."""
     guard = Guard(config, port, broker.credentials)
     routing = None if place is None else routing_of(place, broker)
+    if routing is not None:
+        broker.tasking.verbs.submission.submit_at = submitting_over(routing)
     tickets = Tickets(ticket_key or secrets.token_bytes(KEY_BYTES), clock=broker.clock)
     cdp = CdpEndpoint(
         config=config, broker=broker, guard=guard, metrics=metrics, tickets=tickets, port=port, routing=routing

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import errors as e
 from .. import wire
 from . import task_handlers as t
+from .passed_tasks import PATH, submit_passed
 from .route import Route
 
 _SUBMITTING = (
@@ -42,6 +43,17 @@ TASK_ROUTES: tuple[Route, ...] = (
         answer=wire.SubmittedBatch,
         status=202,
         errors=(e.BatchTooLarge, e.StoreUnavailable),
+    ),
+    Route(
+        method="POST",
+        path=PATH,
+        summary="Tasks whose tabs are on this node; for other nodes of the cluster only.",
+        handler=submit_passed,
+        scope=None,
+        body=wire.PassedBatch,
+        answer=wire.SubmittedBatch,
+        status=202,
+        errors=(e.ResourceNotFound, e.BatchTooLarge, e.StoreUnavailable, e.Draining),
     ),
     Route(
         method="GET",

@@ -58,6 +58,17 @@ class SubmitBatch(Request, frozen=True, kw_only=True):
     tasks: Annotated[list[TaskFields], Meta(min_length=1)]
 
 
+class PassedBatch(Request, frozen=True, kw_only=True):
+    """Tasks that one node passes on to another, and whose they are."""
+
+    agent_id: Agent
+    scopes: list[str]
+    controller_id: str
+    request_id: str
+    traceparent: str
+    batch: SubmitBatch
+
+
 class WebhookView(Answer, frozen=True, kw_only=True):
     """How far the delivery to the callback URL is."""
 
