@@ -39,6 +39,8 @@ from .instant import as_in_the_server, instant_broker
 STOP_LIMIT_S: Final = 20.0
 # More than any benchmark has waiting, so that nothing is refused.
 QUEUE_MAX: Final = 1_000_000
+# Tasks that run at once where the store is a database.
+DATABASE_WORKERS: Final = 400
 # Among the arguments: tasks run nothing.
 NO_COMMANDS: Final = "no-commands"
 # Where other nodes would find it.
@@ -105,6 +107,9 @@ async def _serve(directory: Path, address: str, *, runs_commands: bool) -> None:
     store = open_store(address, directory / STORE_FILE)
     # Whoever deals out work in bursts has a thousand tasks of one agent waiting soon.
     scheduler = {"queue_max": QUEUE_MAX, "queue_max_per_agent": QUEUE_MAX, "deadline_ms": 3_600_000}
+    if address:
+        # Each waits for a commit before it starts, so many have to be under way at once; as those of the others are.
+        scheduler |= {"workers": DATABASE_WORKERS, "max_inflight_per_agent": DATABASE_WORKERS}
     try:
         async with AsyncExitStack() as stack:
             cluster: Cluster | None = None

@@ -253,11 +253,8 @@ def test_a_batch_is_submitted_where_each_of_its_tasks_belongs(session: dict[str,
 
 
 def test_tasks_are_passed_on_by_nodes_only(there: httpx.Client) -> None:
-    batch = {"tasks": [{"action": "text"}]}
-    passed = {
-        **{"agentId": "eve", "scopes": ["admin"], "controllerId": "x", "requestId": "", "traceparent": ""},
-        "batch": batch,
-    }
+    whose = {"agentId": "eve", "scopes": ["admin"], "controllerId": "x", "requestId": "", "traceparent": ""}
+    passed = {**whose, "batch": {"tasks": [{"action": "text"}]}}
     answer = there.post("/nodes/tasks", json=passed)
     assert code_of(answer) == (404, "not_found")
 
