@@ -116,7 +116,9 @@ async def _serve(directory: Path, address: str, *, runs_commands: bool) -> None:
             own: Store = store
             if address:
                 # As any server on a database: a node, if a lone one.
-                joining = joined(store, parse({"store": address}), StateDir(directory), LONE_URL, is_patient=False)
+                joining = joined(
+                    store, parse({"store": address}), StateDir(directory), LONE_URL, is_patient=lambda: False
+                )
                 place = await stack.enter_async_context(joining)
                 cluster, own = place.cluster, place.store
             broker = await stack.enter_async_context(

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 import uvloop
@@ -101,11 +101,16 @@ async def _run(
             ready(info)
 
     async with running(config, directory.path) as egress:
-        lives = 1
-        while await _live(config, layers, directory, listener, egress, tell_once, lives):
-            # Other nodes have taken over what it had: it goes on as a new one, without anybody's help.
-            lives += 1
-            log.warning("starting again", life=lives)
+        lives, stopping = 1, _Stopping()
+        try:
+            while await _live(config, layers, directory, listener, egress, tell_once, stopping, lives):
+                # Other nodes have taken over what it had: it goes on as a new one, without anybody's help.
+                lives += 1
+                log.warning("starting again", life=lives)
+        except asyncio.CancelledError:
+            if not stopping.is_told:
+                raise
+            log.info("stopped while it waited for its store")
     return 0
 
 
@@ -116,9 +121,11 @@ async def _live(
     listener: socket.socket,
     egress: Egress,
     ready: ReadyCallback,
+    stopping: _Stopping,
     number: int,
 ) -> bool:
     """One life of the node; whether another has to follow."""
+    stopping.begin()
     metrics = Metrics()
 
     def on_commit(seconds: float, transactions: int) -> None:
@@ -129,12 +136,16 @@ async def _live(
     try:
         if not config.is_clustered:
             node = await _next_life(store, directory, _url(listener))
-            await _run_on(node, store, None, metrics, config, layers, directory, listener, egress, ready)
+            await _run_on(node, store, None, metrics, config, layers, directory, listener, egress, ready, stopping)
             return False
         async with joined(store, config, directory, _address(listener), is_patient=number > 1) as place:
             node = place.cluster.node
-            await _run_on(node, place.store, place, metrics, config, layers, directory, listener, egress, ready)
-            return place.membership.is_fenced.is_set()
+            stopping.is_fenced = place.membership.is_fenced
+            await _run_on(
+                node, place.store, place, metrics, config, layers, directory, listener, egress, ready, stopping
+            )
+            # A signal that comes while others take over is still a signal.
+            return place.membership.is_fenced.is_set() and not stopping.is_told
     finally:
         await store.close()
 
@@ -150,7 +161,9 @@ async def _run_on(
     listener: socket.socket,
     egress: Egress,
     ready: ReadyCallback,
+    stopping: _Stopping,
 ) -> None:
+    stopping.begun()
     logs.bind(nodeId=node.id)
     credentials = Credentials(store)
     if config.auth.enabled:
@@ -197,7 +210,6 @@ async def _run_on(
         place=place,
     )
     front = Front(app, app.doors)
-    stopping = _Stopping(None if place is None else place.membership.is_fenced)
     serving = asyncio.create_task(_serve_settled(front, broker, listener), name="http")
     starting = asyncio.create_task(broker.start(), name="start")
     try:
@@ -273,13 +285,29 @@ class Front(uvicorn.Server):
 class _Stopping:
     """The signals that end a server: the first asks, the second insists."""
 
-    def __init__(self, is_fenced: asyncio.Event | None) -> None:
+    def __init__(self) -> None:
         self._told = asyncio.Event()
         self._insisted = asyncio.Event()
-        # Set when this life is over, whoever is told.
-        self._is_fenced = is_fenced or asyncio.Event()
+        # Set when the present life is over, whoever is told.
+        self.is_fenced = asyncio.Event()
+        # What waits for the store, while there is nothing yet that would have to be ended in order.
+        self._beginning: asyncio.Task[Any] | None = None
         for number in STOP_SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+
+    def begin(self) -> None:
+        """A life begins with waiting for the store: a signal ends that at once."""
+        self._beginning = asyncio.current_task()
+        if self.is_told and self._beginning is not None:
+            self._beginning.cancel()
+
+    def begun(self) -> None:
+        """From here on it ends in order."""
+        self._beginning = None
+
+    @property
+    def is_told(self) -> bool:
+        return self._told.is_set()
 
     @property
     def is_urgent(self) -> bool:
@@ -288,7 +316,7 @@ class _Stopping:
     async def unless_told(self, work: asyncio.Task[None]) -> bool:
         """Whether the work ended before a signal came; it goes on when not. Its failure is raised here."""
         told = asyncio.create_task(self._told.wait())
-        fenced = asyncio.create_task(self._is_fenced.wait())
+        fenced = asyncio.create_task(self.is_fenced.wait())
         try:
             await asyncio.wait((work, told, fenced), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -301,7 +329,7 @@ class _Stopping:
 
     async def drain(self, broker: Broker, limit_s: float) -> None:
         """Let running work finish, until the limit or the second signal."""
-        if self._is_fenced.is_set():
+        if self.is_fenced.is_set():
             return
         draining = asyncio.create_task(broker.drain(), name="drain")
         insisted = asyncio.create_task(self._insisted.wait())
@@ -318,6 +346,8 @@ class _Stopping:
         if self._told.is_set():
             self._insisted.set()
         self._told.set()
+        if self._beginning is not None:
+            self._beginning.cancel()
 
 
 async def _next_life(store: Store, directory: StateDir, url: str) -> Node:
