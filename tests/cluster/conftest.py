@@ -35,7 +35,7 @@ def empty_cluster(
 
 
 @pytest.fixture(scope="module")
-def pair(empty_cluster: Cluster) -> Cluster:
-    """Two nodes that know each other."""
-    empty_cluster.start(2)
+def pair(empty_cluster: Cluster, request: pytest.FixtureRequest) -> Cluster:
+    """Two nodes that know each other; with the module's own `TIMES`, if it has some."""
+    empty_cluster.start(2, getattr(request.module, "TIMES", None))
     return empty_cluster

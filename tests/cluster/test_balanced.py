@@ -21,7 +21,7 @@ from tests.server.effects_site import EffectsSite
 
 from tabherd import Tabherd
 
-from .rig import Cluster, until
+from .rig import CALM, Cluster, until
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -83,7 +83,7 @@ http {{
 @pytest.fixture(scope="module")
 def nodes(empty_cluster: Cluster) -> Cluster:
     # Callers know the nodes by the balancer's address.
-    empty_cluster.start(2, {"SERVER__ALLOWED_HOSTS": "127.0.0.1"})
+    empty_cluster.start(2, {"SERVER__ALLOWED_HOSTS": "127.0.0.1", **CALM})
     return empty_cluster
 
 

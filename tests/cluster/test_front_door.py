@@ -19,11 +19,12 @@ from tests.server.effects_site import EffectsSite
 
 from tabherd.cluster.hop import SKEW_MAX_MS, Hop, sign
 
-from .rig import NOW_MS, Cluster, ClusterNode, code_of, tab_of, until
+from .rig import CALM, NOW_MS, Cluster, ClusterNode, code_of, tab_of, until
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 FILE_BYTES = 5 << 20
+TIMES = CALM
 
 
 @pytest.fixture
