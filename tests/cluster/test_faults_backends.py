@@ -41,6 +41,8 @@ END_ALL = """
 class Log(msgspec.Struct, kw_only=True):
     """What callers were told for sure, by the name of what they reported."""
 
+    # Callers that have begun.
+    at_home: list[str] = []
     opened: list[str] = []
     released: list[str] = []
     # Of commands that answered, and of tasks by their id.
@@ -67,6 +69,7 @@ class Caller:
             # Kept for all commands, so that what they report is seen.
             home = open_session(client, agentId=self._name, url=self._effects.url(), keepAlive=True)
             self._log.opened.append(home["sessionId"])
+            self._log.at_home.append(self._name)
             while not is_over.is_set():
                 self._number += 1
                 self._command(client, tab_of(home))
@@ -121,7 +124,7 @@ def faults(pair: Cluster, effects: EffectsSite) -> Log:
     with ThreadPoolExecutor(CALLERS) as threads, pair.postgres.connect() as operator:
         running = [threads.submit(caller.run, is_over) for caller in callers]
         try:
-            until(lambda: len(log.tasks) >= CALLERS)
+            until(lambda: len(log.at_home) == CALLERS and len(log.tasks) >= CALLERS)
             over_at = time.monotonic() + FAULTS_S
             while time.monotonic() < over_at:
                 time.sleep(chance.uniform(*PAUSE_S))

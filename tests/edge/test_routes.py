@@ -38,6 +38,7 @@ def test_exactly_these_routes_are_open_to_all() -> None:
         "/docs",
         # Only another node is answered: it vouches for itself with the cluster's key.
         "/nodes/events",
+        "/nodes/tasks",
         # Says what runs here; the socket that it names wants a credential.
         "/json/version",
     }

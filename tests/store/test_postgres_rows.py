@@ -107,6 +107,8 @@ def test_a_page_by_an_indexed_field_walks_its_index_without_sorting(
 
 @EVERY_TABLE
 def test_loading_by_id_never_scans_the_table(database: psycopg.Connection, table: Table) -> None:
+    # As of a table that nobody has looked through yet: of one that is known to be empty, every index is as good.
+    database.execute("UPDATE pg_class SET reltuples = -1 WHERE oid = %s::regclass", (f"{SHARED_SCHEMA}.{table.name}",))
     how = plan(database, *load(SHARED_SCHEMA, Footprint({table.row: {"a", "b"}}, {"c"})))
     assert f"{table.name}_pkey" in how
     assert "counters_pkey" in how
