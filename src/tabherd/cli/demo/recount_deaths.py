@@ -84,7 +84,8 @@ def dead_broker(record: Record) -> Verdict | None:
             continue
         if (after.state, after.fence, after.tabs) == (before.state, before.fence, before.tabs):
             same += 1
-        elif after.end_reason == "released":
+        elif after.state == "closing" or after.end_reason == "released":
+            # Its agent may be giving it back at this very moment.
             given_back += 1
     lost = len(death.before) - same - given_back
     heard = [each.heard_ms for each in told(record, Answer) if each.outcome == "completed"]
