@@ -152,6 +152,7 @@ class Scripted:
 
     target_id = "MAIN"
     cdp_session_id = "S"
+    script: tuple[int, str] | None = None
 
     def __init__(self) -> None:
         self._listeners: dict[str, Any] = {}
@@ -163,7 +164,8 @@ class Scripted:
             return {"frameId": "MAIN", "loaderId": "OURS"}
         if method == "Page.createIsolatedWorld":
             return {"executionContextId": 1}
-        return {"result": {"value": {"url": "http://ours.test/", "title": "", "status": 200}}}
+        answer = {"url": "http://ours.test/", "title": "", "status": 200}
+        return {"result": {"value": {"token": "T", "answer": answer}}}
 
     def listen(self, method: str, listener: Any) -> Any:
         self._listeners[method] = listener

@@ -59,6 +59,7 @@ class Fleeting:
         self._tab = tab
         self._times = times
         self.target_id = tab.target_id
+        self.script: tuple[int, str] | None = None
 
     async def call(self, method: str, params: Any = None) -> dict[str, Any]:
         if self._times and method == "Runtime.callFunctionOn":

@@ -281,6 +281,7 @@ class SimTab:
         self.target = target
         self.target_id = target.target_id
         self.cdp_session_id = f"attached-{target.target_id}"
+        self.script: tuple[int, str] | None = None
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         raise NotImplementedError("the simulator replaces the action engine")

@@ -61,7 +61,7 @@ _GONE_MESSAGES: Final = ("No target", "No session", "Failed to find context")
 class ChromiumTab(CdpSession):
     """One page, through our own attached session."""
 
-    __slots__ = ("_answers_dialogs", "_frames", "cdp_session_id", "target_id")
+    __slots__ = ("_answers_dialogs", "_frames", "cdp_session_id", "script", "target_id")
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class ChromiumTab(CdpSession):
         self._answers_dialogs = answers_dialogs
         self.cdp_session_id = session_id
         self.target_id = target_id
+        self.script: tuple[int, str] | None = None
         self._frames = FrameSessions(self)
 
     async def frame(self, frame_id: str) -> CdpSession | None:
@@ -84,6 +85,7 @@ class ChromiumTab(CdpSession):
     async def prepare(self) -> None:
         """Ask for the events that actions wait for."""
         self.listen("Page.javascriptDialogOpening", self._answer_dialog)
+        self.listen("Page.frameNavigated", self._forget_script)
         await asyncio.gather(
             self.call("Page.enable"),
             self.call("Page.setLifecycleEventsEnabled", {"enabled": True}),
@@ -98,6 +100,10 @@ class ChromiumTab(CdpSession):
     async def set_viewport(self, viewport: Viewport) -> None:
         size = {"width": viewport.width, "height": viewport.height, "deviceScaleFactor": viewport.device_scale_factor}
         await self.call("Emulation.setDeviceMetricsOverride", {**size, "mobile": False})
+
+    def _forget_script(self, event: Mapping[str, Any]) -> None:
+        if "parentId" not in event["frame"]:
+            self.script = None
 
     def _answer_dialog(self, dialog: Mapping[str, Any]) -> None:
         if self._answers_dialogs(self.target_id):

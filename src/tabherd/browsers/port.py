@@ -77,6 +77,9 @@ class TabPort(SessionPort, Protocol):
     target_id: str
     # Chromium's flat session id of the broker's attachment.
     cdp_session_id: str
+    # Where the engine has its script in the main document: the number of its world, and the token that the script
+    # shows. None until it was met there; forgotten when the page goes to another document.
+    script: tuple[int, str] | None
 
     def listen(self, method: str, listener: Listener) -> Callable[[], None]:
         """Hear an event of this page; the returned function stops it."""
