@@ -1,8 +1,8 @@
 """Our script's own place in a document: an isolated world, which shares the page's elements but none of its JavaScript.
 
-Whatever a page does to its prototypes, its JSON or its timers, ours are the browser's own. Chromium gives the same world
-again for the same name, and a document that has not met the script yet gets it then. A frame with a process of its own
-is reached through its own session.
+Whatever a page does to its prototypes, its JSON or its timers, ours are the browser's own. Chromium gives the same
+world again for the same name, and a document that has not met the script yet gets it then. A frame with a process of
+its own is reached through its own session.
 
 Where the script of the main document is, is remembered for the next action, which saves it a round trip. Chromium's
 number of a world may mean another one after a navigation, so the script has to show the token that it was given: a page
