@@ -14,7 +14,7 @@ WORKERS ?= 3
 SEEDS ?= 2000
 SOAK_SEEDS ?= 100000
 
-.PHONY: help up down test check sim soak bench docs clean
+.PHONY: help up down test check sim soak parity bench docs clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ soak: ## the long campaign: browsers killed under real callers, then simulated h
 	@OVERLOAD_S=60 $(PYTHON) -m pytest tests/server/test_task_overload.py
 	@FAULTS_S=60 $(PYTHON) -m pytest tests/cluster/test_faults_backends.py
 	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS)
+
+parity: ## the engine beside Playwright, each situation TIMES times; NAME=situation for one
+	@tools/setup dev
+	@$(PYTHON) -m tests.parity --times $(or $(TIMES),1) $(if $(NAME),--only $(NAME))
 
 bench: ## measure; NAME=name for one, QUICK=1 for the short ones, DOCS=1 to write docs/benchmarks.md
 	@tools/setup dev

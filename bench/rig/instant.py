@@ -23,6 +23,7 @@ from tabherd.broker.credentials import Credentials
 from tabherd.broker.events import EventBus
 from tabherd.broker.leases import Perform
 from tabherd.broker.marks import FileMarks
+from tabherd.browsers.dialogs import Dialogs
 from tabherd.browsers.port import DownloadListener, Listener, Origins, Page, PageListener, SessionPort, Usage, Viewport
 from tabherd.cluster.cluster import Cluster
 from tabherd.core.model import Browser, Node
@@ -115,6 +116,8 @@ class InstantTab:
     def __init__(self, target_id: str) -> None:
         self.target_id = target_id
         self.cdp_session_id = target_id
+        self.script: tuple[int, str] | None = None
+        self.dialogs = Dialogs()
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         raise AssertionError(f"{method}: what a page does is the benchmark's own")
@@ -136,6 +139,15 @@ class InstantTab:
 
     async def set_viewport(self, viewport: Viewport) -> None:
         """It has no size."""
+
+    def post(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """It does not listen."""
+
+    async def freeze(self) -> None:
+        """Nothing goes on in it."""
+
+    def thaw(self) -> None:
+        """Nothing goes on in it."""
 
 
 class InstantBrowser:

@@ -1,7 +1,8 @@
-"""A local web server: a small page, which sessions have loaded while something is measured, a desk, and a login.
+"""A local web server: a small page, which sessions have loaded while something is measured, others, and a login.
 
-`/desk` is a page to act upon. `/login/NAME` logs in by a cookie that only the server can read and that ends with the
-browser; from then on the other pages greet their visitor by that name.
+`/desk` is a page to act upon, `/crowded` one of more than a thousand elements, `/ordinary/NAME` one of the pages in
+`ordinary/`, which are like those that agents meet. `/login/NAME` logs in by a cookie that only the server can read and
+that ends with the browser; from then on the other pages greet their visitor by that name.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.cookies import SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Final
 
 PAGE: Final = (
@@ -25,6 +27,18 @@ DESK: Final = (
     f"<ul>{''.join(f'<li>Item {n} <a href=#item-{n}>more</a>' for n in range(50))}</ul>"
 ).encode()
 DESK_PATH: Final = "desk"
+_ROW: Final = (
+    "<tr><td>Order {n}<td><a href=#o{n}>Customer {n}</a><td><span class=amount>{n}.00</span>"
+    "<td><label><input type=checkbox> paid</label><td><input value='note {n}'><button>Send {n}</button></tr>"
+)
+CROWDED: Final = (
+    "<!doctype html><title>Crowded</title><style>td { padding: 4px }</style><h1>Orders</h1><table>"
+    + "".join(_ROW.format(n=n) for n in range(100))
+    + "</table>"
+).encode()
+CROWDED_PATH: Final = "crowded"
+ORDINARY: Final = {page.stem: page.read_bytes() for page in sorted((Path(__file__).parent / "ordinary").glob("*.html"))}
+ORDINARY_PATH: Final = "ordinary/"
 LOGIN: Final = "/login/"
 
 
@@ -48,6 +62,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _page(self) -> bytes:
         if self.path == f"/{DESK_PATH}":
             return DESK
+        if self.path == f"/{CROWDED_PATH}":
+            return CROWDED
+        if self.path.startswith(f"/{ORDINARY_PATH}"):
+            return ORDINARY[self.path.removeprefix(f"/{ORDINARY_PATH}")]
         login = SimpleCookie(self.headers.get("Cookie", "")).get("login")
         return PAGE if login is None else f"<!doctype html><h1>{greeting(login.value)}</h1>".encode()
 

@@ -118,6 +118,9 @@ class Pool(Section, frozen=True, kw_only=True):
     deny_private_networks: bool = False
     # Names and the address each has for pages, which is then not looked up, and may be private.
     pinned_hosts: Annotated[dict[str, str], Meta(max_length=10_000)] = {}
+    # How dialogs of pages (alert, confirm, prompt) are answered when the command that runs does not say. Pages that ask
+    # whether they may be left are left in any case.
+    dialogs: Literal["dismiss", "accept"] = "dismiss"
     # How often a browser is asked whether it answers.
     probe_every_ms: Annotated[int, Meta(ge=50, le=60_000)] = 1_000
     # How long it may take; the second miss in a row kills it, or the fifth while it is at work.

@@ -401,14 +401,14 @@ class ElementNotFound(PageFailed):
 
 
 class StaleRef(PageFailed):
-    """The ref comes from a snapshot of a page that is no longer there."""
+    """What the ref names is no longer in the page; details says what it was and what is nearest now, where known."""
 
     code = "stale_ref"
     next_step = "Take a new snapshot."
 
 
 class ElementNotActionable(PageFailed):
-    """The element exists but is hidden, moving, disabled or covered; details says which."""
+    """The element exists but is hidden, moving, disabled or covered; details says which, and what is in the way."""
 
     code = "element_not_actionable"
     next_step = "Remove what details names, or wait for it."

@@ -16,6 +16,13 @@ PAGES: Final[Mapping[str, tuple[str, str, str]]] = {
     "/slow-image": ("200 OK", "", "<title>Slow</title><img src=/never>text"),
     "/busy": ("200 OK", "", "<title>Busy</title><script>for (;;);</script>"),
     "/nothing": ("204 No Content", "", ""),
+    "/loop": ("302 Found", "Location: /loop-back\r\n", ""),
+    "/loop-back": ("302 Found", "Location: /loop\r\n", ""),
+    "/chain": ("200 OK", "", "<script>location.replace('/chain?' + Math.random())</script>"),
+    "/fresh": ("200 OK", "Cache-Control: no-store\r\n", "<title>Never kept</title>"),
+    "/private": ("401 Unauthorized", "WWW-Authenticate: Basic realm=x\r\n", "<title>Private</title>"),
+    "/broken": ("500 Internal Server Error", "", "<title>Broken</title>"),
+    "/polling": ("200 OK", "", "<title>Polling</title><script>setInterval(() => fetch('/missing'), 20)</script>"),
     "/file": ("200 OK", "Content-Disposition: attachment; filename=x.bin\r\n", "bytes"),
     "/tall": ("200 OK", "", "<body style='margin:0'><div style='height:3000px;background:#0a0'></div>"),
     "/drawing": (
@@ -37,12 +44,16 @@ class Site:
         self.own: dict[str, str] = {}
         # Set when somebody asks for /never, which is never answered.
         self.asked_never = asyncio.Event()
+        # While it is true, connections are closed without an answer.
+        self.is_down = False
         self._open: set[asyncio.StreamWriter] = set()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
         try:
             path = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()
+            if self.is_down:
+                return
             if path == "/never":
                 self.asked_never.set()
                 await reader.read()

@@ -6,9 +6,10 @@ import pytest
 
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.errors import ElementNotActionable
-from tabherd.wire import Check, Select
+from tabherd.wire import Check, Navigate, Select
 
 from .driving import Waiting, act, ask, show
+from .site import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -90,3 +91,41 @@ async def test_what_cannot_be_checked_says_why(tab: ChromiumTab, box: str, check
     await show(tab, box)
     with pytest.raises(ElementNotActionable, match=reason):
         await act(tab, Check(selector="#x", checked=checked))
+
+
+async def test_whoever_gives_up_on_an_option_is_told_that_the_page_is_untouched(tab: ChromiumTab) -> None:
+    await show(tab, "<select id=x><option>a</select>")
+    async with Waiting(tab, Select(selector="#x", values=["z"])) as waiting:
+        await waiting.until("option")
+        assert isinstance(waiting.progress.failure(), ElementNotActionable)
+
+
+async def test_after_a_choice_that_submits_the_new_page_is_there(tab: ChromiumTab, site: Site) -> None:
+    site.own |= {
+        "/one": "<form action=/two><select id=x name=q onchange='form.submit()'><option>a<option>b</select></form>",
+        "/two": "found",
+    }
+    await act(tab, Navigate(url=f"{site.origin}/one"))
+    assert await act(tab, Select(selector="#x", values=["b"])) == ["b"]
+    assert await ask(tab, "location.pathname + location.search") == "/two?q=b"
+
+
+@pytest.mark.parametrize("selector", ["#x", "#l", "text=Yes"])
+async def test_a_box_that_its_label_draws_is_checked_there(tab: ChromiumTab, selector: str) -> None:
+    await show(tab, "<input id=x type=checkbox style='display:none'><label id=l for=x>☐ <b>Yes</b></label>")
+    assert await act(tab, Check(selector=selector)) is True
+    assert await ask(tab, "x.checked") is True
+
+
+async def test_a_box_that_its_label_draws_is_waited_for_while_it_is_disabled(tab: ChromiumTab) -> None:
+    await show(tab, "<input id=x type=checkbox disabled style='display:none'><label for=x>Yes</label>")
+    async with Waiting(tab, Check(selector="text=Yes")) as waiting:
+        await waiting.until("enabled")
+        await ask(tab, "void (x.disabled = false)")
+        assert await waiting.result() is True
+
+
+async def test_a_box_that_is_shown_as_neither_but_is_checked_is_left_alone(tab: ChromiumTab) -> None:
+    await show(tab, "<input id=x type=checkbox checked><script>x.indeterminate = true</script>")
+    assert await act(tab, Check(selector="#x")) is True
+    assert await ask(tab, "[x.checked, x.indeterminate]") == [True, True]

@@ -14,6 +14,7 @@ from tabherd.browsers.port import TabGone
 from tabherd.errors import JavascriptError
 from tabherd.wire import Evaluate
 
+from .driving import show
 from .site import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -63,7 +64,11 @@ async def test_the_result_is_what_json_makes_of_the_value(tab: ChromiumTab, expr
         ("Promise.reject(new Error('later'))", "Error: later"),
         ("throw 'plain'", "plain"),
         ("throw null", "null"),
-        ("Promise.reject({code: 5})", "Object"),
+        ("Promise.reject({code: 5})", '{"code":5}'),
+        ("throw undefined", "undefined"),
+        ("throw Symbol('x')", "a symbol"),
+        ("throw {get message() { throw 1 }}", "something that cannot be shown"),
+        ("class Own extends Error { name = 'Own' }; throw new Own('mine')", "Own: mine"),
         ("nowhere.x", "ReferenceError: nowhere is not defined"),
         ("this is no code", "SyntaxError: Unexpected identifier 'is'"),
         ("let c = {}; c.c = c; c", "TypeError: Converting circular structure to JSON"),
@@ -82,6 +87,76 @@ async def test_the_stack_of_an_error_is_in_the_details(tab: ChromiumTab) -> None
     with pytest.raises(JavascriptError) as caught:
         await evaluate(tab, "(function inner() { throw new Error('boom') })()")
     assert "at inner" in caught.value.details["stack"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "args", "line", "column"),
+    [
+        ("1;\n  nowhere.x", None, 2, 3),
+        ("(a) =>\n a.b.c", [{}], 2, 6),
+        ("(a) => a.b.c", [{}], 1, 12),
+        ("async () => {\n\n throw new Error('later') }", [], 3, 8),
+        ("let a = 1;\nlet b = ;", None, 2, 9),
+        ("(a) => {\n  return a +;\n}", [1], 2, 13),
+    ],
+)
+async def test_an_error_is_placed_in_the_callers_own_lines(
+    tab: ChromiumTab, expression: str, args: list[Any] | None, line: int, column: int
+) -> None:
+    with pytest.raises(JavascriptError) as caught:
+        await evaluate(tab, expression, args)
+    details = caught.value.details
+    assert (details["line"], details["column"]) == (line, column)
+    assert f"expression:{line}:{column}" in details["stack"]
+    assert "tabherd" not in details["stack"]
+
+
+LONG = "'x'.repeat(12e6)"
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        LONG,
+        f"Promise.resolve({LONG})",
+        f"[{LONG}]",
+        f"({{toJSON: () => {LONG}}})",
+        # As far as a page can go to make more of it.
+        f"String.prototype.slice = JSON.stringify = () => {LONG}; ({{}})",
+    ],
+)
+async def test_a_value_that_is_too_large_is_not_sent(tab: ChromiumTab, expression: str) -> None:
+    with pytest.raises(JavascriptError) as caught:
+        await evaluate(tab, expression)
+    assert caught.value.details["reason"] == "too_large"
+    assert caught.value.details["lengthChars"] >= 12_000_000
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        f"throw {LONG}",
+        f"throw new Error({LONG})",
+        f"Promise.reject({{[Symbol.toStringTag]: {LONG}, name: {LONG}, message: {LONG}, stack: {LONG}}})",
+        f"String.prototype.slice = JSON.stringify = () => {LONG}; throw {{}}",
+        f"Error.prepareStackTrace = () => {LONG}; nowhere.x",
+    ],
+)
+async def test_what_is_told_of_a_large_error_is_short(tab: ChromiumTab, expression: str) -> None:
+    with pytest.raises(JavascriptError) as caught:
+        await evaluate(tab, expression)
+    assert len(str(caught.value.to_wire())) < 100_000
+
+
+async def test_what_one_evaluation_declares_is_in_nobodys_way(tab: ChromiumTab) -> None:
+    assert [await evaluate(tab, f"const own = {number}; own") for number in (1, 2)] == [1, 2]
+
+
+@pytest.mark.parametrize("policy", ["script-src 'none'", "script-src 'self'; require-trusted-types-for 'script'"])
+async def test_a_page_that_forbids_scripts_can_be_asked(tab: ChromiumTab, policy: str) -> None:
+    await show(tab, f'<meta http-equiv=Content-Security-Policy content="{policy}"><p>here')
+    assert await evaluate(tab, "document.body.innerText") == "here"
+    assert await evaluate(tab, "async (a) => a + 1", [1]) == 2
 
 
 @pytest.mark.parametrize("expression", ["10n", "let d = []; for (let i = 0; i < 5000; i++) d = [d]; d"])

@@ -60,3 +60,27 @@ async def test_a_reload_makes_a_new_document_of_the_same_address(tab: ChromiumTa
     await ask(tab, "void (globalThis.kept = 1)")
     assert await act(tab, Reload()) == {"url": f"{site.origin}/two", "title": "2", "status": 200}
     assert await ask(tab, "typeof kept") == "undefined"
+
+
+@pytest.mark.parametrize("move", [Back(), Reload()], ids=["back", "reload"])
+async def test_a_page_that_cannot_be_had_again_is_an_error_with_its_reason(
+    tab: ChromiumTab, site: Site, move: Back | Reload
+) -> None:
+    await act(tab, Navigate(url=f"{site.other_origin}/fresh"))
+    if isinstance(move, Back):
+        await act(tab, Navigate(url=f"{site.origin}/"))
+    site.is_down = True
+    with pytest.raises(NavigationFailed) as caught:
+        await act(tab, move)
+    assert caught.value.details["reason"] == "closed"
+    assert caught.value.details["url"] == f"{site.other_origin}/fresh"
+
+
+@pytest.mark.parametrize(("path", "reason"), [("/nothing", "no_content"), ("/file", "download")])
+async def test_a_reload_that_brings_no_page_ends(tab: ChromiumTab, site: Site, path: str, reason: str) -> None:
+    site.own[path] = "<title>Once</title>"
+    await act(tab, Navigate(url=site.origin + path))
+    del site.own[path]
+    with pytest.raises(NavigationFailed) as caught:
+        await act(tab, Reload())
+    assert caught.value.details["reason"] == reason

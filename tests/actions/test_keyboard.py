@@ -126,3 +126,27 @@ async def test_a_key_that_does_not_exist_touches_nothing(tab: ChromiumTab) -> No
     with pytest.raises(InvalidRequest):
         await act(tab, Press(key="Control+Nope"))
     assert await ask(tab, "heard") == []
+
+
+async def test_what_is_on_no_key_comes_in_one_piece(tab: ChromiumTab) -> None:
+    await show(tab, "<input id=x><script>values = []; x.oninput = () => values.push(x.value)</script>")
+    await act(tab, Type(selector="#x", text="a👨\u200d👩\u200d👧e\u0301"))
+    assert await ask(tab, "values") == ["a", "a👨\u200d👩\u200d👧e\u0301"]
+
+
+async def test_a_key_of_the_keypad_is_told_as_one(tab: ChromiumTab) -> None:
+    await show(
+        tab, "<input id=x><script>onkeydown = ({key, code, location}) => { got = [key, code, location] }</script>"
+    )
+    await act(tab, Press(selector="#x", key="Numpad5"))
+    assert await ask(tab, "[x.value, got]") == ["5", ["5", "Numpad5", 3]]
+
+
+async def test_keys_reach_a_field_of_a_frame_again_after_the_focus_was_in_the_page(
+    tab: ChromiumTab, site: Site
+) -> None:
+    site.own |= {"/one": "<iframe src=/in></iframe><input id=y>", "/in": "<input id=x>"}
+    await act(tab, Navigate(url=f"{site.origin}/one"))
+    for selector in ("iframe >> #x", "#y", "iframe >> #x"):
+        await act(tab, Type(selector=selector, text="a"))
+    assert await ask(tab, "[frames[0].x.value, y.value]") == ["aa", "a"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tabherd.actions.keys import TYPED, chord_of, modifier_bits, needs_shift
+from tabherd.actions.keys import TYPED, chord_of, modifier_bits, needs_shift, strokes_of
 from tabherd.errors import InvalidRequest
 
 
@@ -27,6 +27,10 @@ from tabherd.errors import InvalidRequest
         ("F12", ["F12"]),
         ("ü", ["ü"]),
         ("Shift", ["Shift"]),
+        ("ShiftRight+a", ["Shift", "A"]),
+        ("Numpad5", ["5"]),
+        ("NumpadEnter", ["Enter"]),
+        ("MediaPlayPause", ["MediaPlayPause"]),
     ],
 )
 def test_a_chord_is_its_keys_in_the_order_they_go_down(text: str, keys: list[str]) -> None:
@@ -52,3 +56,22 @@ def test_modifiers_are_told_as_bits() -> None:
 def test_every_printable_ascii_character_is_on_the_keyboard() -> None:
     assert all(TYPED[chr(code)].text == chr(code) for code in range(0x20, 0x7F))
     assert [char for char in "aA1!/?" if needs_shift(char)] == ["A", "!", "?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "strokes"),
+    [
+        ("ab c", ["a", "b", " ", "c"]),
+        ("日本語", ["日本語"]),
+        ("日本 語", ["日本", " ", "語"]),
+        ("👨\u200d👩\u200d👧", ["👨\u200d👩\u200d👧"]),
+        ("x🇦🇹y", ["x", "🇦🇹", "y"]),
+        ("👍🏽!", ["👍🏽", "!"]),
+        ("ne\u0301e", ["n", "e\u0301", "e"]),
+        ("1\ufe0f\u20e32", ["1\ufe0f\u20e3", "2"]),
+        ("a\r\nb\n\nc", ["a", "\r", "b", "\n", "\n", "c"]),
+        ("", []),
+    ],
+)
+def test_what_is_on_no_key_is_typed_in_one_piece_with_its_marks(text: str, strokes: list[str]) -> None:
+    assert list(strokes_of(text)) == strokes

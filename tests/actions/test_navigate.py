@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from tests.browsers.real import blank_tab, launched
 
+from tabherd.actions import arrival
 from tabherd.actions.engine import perform
+from tabherd.actions.net_errors import REASONS
+from tabherd.actions.progress import Progress
 from tabherd.browsers.chromium import ChromiumBrowser
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.browsers.port import BrowserGone, TabGone
@@ -82,24 +86,110 @@ async def test_pages_without_a_server_are_reached_too(tab: ChromiumTab, url: str
 
 
 @pytest.mark.parametrize(
-    ("url", "error"),
+    ("url", "reason", "error"),
     [
-        ("http://127.0.0.1:6666/", "net::ERR_UNSAFE_PORT"),
-        ("http://no-such-host.invalid/", "net::ERR_NAME_NOT_RESOLVED"),
-        ("blob:null/123", "net::ERR_FILE_NOT_FOUND"),
+        ("http://127.0.0.1:6666/", "blocked", "net::ERR_UNSAFE_PORT"),
+        ("http://no-such-host.invalid/", "dns", "net::ERR_NAME_NOT_RESOLVED"),
+        ("blob:null/123", "not_found", "net::ERR_FILE_NOT_FOUND"),
     ],
 )
-async def test_a_network_error_is_told_with_its_name(tab: ChromiumTab, url: str, error: str) -> None:
+async def test_a_network_error_is_told_with_its_name(tab: ChromiumTab, url: str, reason: str, error: str) -> None:
     with pytest.raises(NavigationFailed) as caught:
         await navigate(tab, url)
-    assert caught.value.details == {"url": url, "error": error}
+    assert caught.value.details == {"url": url, "reason": reason, "error": error}
+    assert caught.value.action == REASONS[reason].action
 
 
-async def test_a_download_and_an_empty_answer_are_not_pages(tab: ChromiumTab, site: Site) -> None:
-    with pytest.raises(NavigationFailed, match="is a download"):
+async def test_a_port_where_nobody_listens_refuses(tab: ChromiumTab) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(NavigationFailed) as caught:
+        await navigate(tab, f"http://127.0.0.1:{port}/")
+    assert caught.value.details["reason"] == "refused"
+
+
+async def test_redirects_without_end_are_an_error(tab: ChromiumTab, site: Site) -> None:
+    with pytest.raises(NavigationFailed) as caught:
+        await navigate(tab, f"{site.origin}/loop")
+    assert caught.value.details["reason"] == "redirects"
+
+
+async def test_pages_that_send_the_visitor_on_without_end_are_an_error(tab: ChromiumTab, site: Site) -> None:
+    with pytest.raises(NavigationFailed) as caught:
+        await navigate(tab, f"{site.origin}/chain")
+    assert caught.value.details["reason"] == "endless"
+
+
+@pytest.mark.parametrize(("path", "status"), [("/private", 401), ("/broken", 500)])
+async def test_what_a_server_refuses_is_a_page_too(tab: ChromiumTab, site: Site, path: str, status: int) -> None:
+    assert (await navigate(tab, f"{site.origin}{path}"))["status"] == status
+
+
+async def test_a_download_is_not_a_page(tab: ChromiumTab, site: Site) -> None:
+    with pytest.raises(NavigationFailed, match="is a download") as caught:
         await navigate(tab, f"{site.origin}/file")
-    with pytest.raises(NavigationFailed, match="ERR_ABORTED"):
+    assert caught.value.details["isDownload"]
+    assert "/files" in caught.value.action
+
+
+async def test_an_answer_without_a_page_leaves_the_tab_where_it_was(tab: ChromiumTab, site: Site) -> None:
+    await navigate(tab, f"{site.origin}/")
+    with pytest.raises(NavigationFailed) as caught:
         await navigate(tab, f"{site.origin}/nothing")
+    assert caught.value.details["reason"] == "no_content"
+    assert await perform(tab, Evaluate(expression="location.pathname")) == "/"
+
+
+async def test_a_navigation_that_another_one_takes_the_place_of_says_so(tab: ChromiumTab, site: Site) -> None:
+    loading = asyncio.create_task(navigate(tab, f"{site.origin}/never"))
+    await site.asked_never.wait()
+    await tab.call("Page.navigate", {"url": f"{site.origin}/"})
+    with pytest.raises(NavigationFailed) as caught:
+        await loading
+    assert caught.value.details["reason"] == "superseded"
+
+
+async def answers(tab: ChromiumTab) -> bool:
+    try:
+        async with asyncio.timeout(0.3):
+            await tab.ping()
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "for (;;);",
+        "(function again() { Promise.resolve().then(again) })()",
+    ],
+)
+async def test_a_page_whose_script_never_ends_can_be_left(
+    tab: ChromiumTab, site: Site, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    site.own["/stuck"] = f"<script>{script}</script>"
+    await navigate(tab, f"{site.origin}/stuck", "commit")
+    async with asyncio.timeout(30):
+        while await answers(tab):
+            pass
+    monkeypatch.setattr(arrival, "STUCK_AFTER_S", 0.3)
+    assert (await navigate(tab, f"{site.origin}/"))["title"] == "Home"
+
+
+async def test_what_is_still_loading_can_be_told_at_any_time(tab: ChromiumTab, site: Site) -> None:
+    progress = Progress()
+    action = Navigate(url=f"{site.origin}/polling", wait_until="networkidle")
+    loading = asyncio.create_task(perform(tab, action, progress))
+    async with asyncio.timeout(30):
+        while "load" not in progress.details.get("reached", ()) or len(progress.details.get("loading", ())) < 2:
+            await asyncio.sleep(0.005)
+    assert progress.waiting_for == "networkidle"
+    assert progress.details["url"] == f"{site.origin}/polling"
+    assert set(progress.details["loading"]) == {f"{site.origin}/polling", f"{site.origin}/missing"}
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
 
 
 async def test_an_address_that_is_none_is_the_callers_mistake(tab: ChromiumTab) -> None:
@@ -166,6 +256,9 @@ class Scripted:
             return {"executionContextId": 1}
         answer = {"url": "http://ours.test/", "title": "", "status": 200}
         return {"result": {"value": {"token": "T", "answer": answer}}}
+
+    async def ping(self) -> None:
+        """It is not busy."""
 
     def listen(self, method: str, listener: Any) -> Any:
         self._listeners[method] = listener

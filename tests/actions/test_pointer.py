@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from tabherd.actions import pointer
+from tabherd.actions.locate import Held
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.browsers.port import TabGone
 from tabherd.wire import Click, Dblclick, Hover, Navigate, Text
@@ -147,3 +150,74 @@ async def test_the_click_after_a_navigation_is_on_the_new_page(tab: ChromiumTab,
     await act(tab, Click(selector="#x"))
     await act(tab, Click(selector="#x"))
     assert await act(tab, Text(selector="#x")) == "1"
+
+
+async def test_what_takes_the_place_of_a_vanishing_element_is_not_pressed(tab: ChromiumTab) -> None:
+    await show(
+        tab,
+        """<style>button {position: absolute; left: 90px; top: 90px; width: 200px; height: 50px}</style>
+        <button id=danger hidden onclick='presses++'>Delete all</button><button id=x>Next</button><script>presses = 0;
+        x.onmousemove = () => { x.remove(); danger.hidden = false; }</script>""",
+    )
+    async with Waiting(tab, Click(selector="#x")) as waiting:
+        await waiting.until("attached")
+        assert await ask(tab, "[danger.hidden, presses]") == [False, 0]
+
+
+async def test_a_button_that_flees_for_ever_is_told_to_be_out_of_reach(tab: ChromiumTab) -> None:
+    await show(
+        tab,
+        """<style>#x {position: absolute; left: 20px}</style><button id=x onclick='presses++'>Go</button><script>
+        presses = 0;
+        x.onmouseover = () => { x.style.left = x.style.left === "300px" ? "20px" : "300px"; }</script>""",
+    )
+    async with Waiting(tab, Click(selector="#x")) as waiting:
+        await waiting.until("receives_events")
+        failure = waiting.progress.failure()
+        assert failure is not None
+        assert failure.code == "element_not_actionable"
+        assert await ask(tab, "presses") == 0
+
+
+async def test_an_inert_element_is_not_said_to_be_covered(tab: ChromiumTab) -> None:
+    await show(tab, "<div inert><button id=x>Go</button></div>")
+    async with Waiting(tab, Click(selector="#x")) as waiting:
+        details = await waiting.until("receives_events")
+        assert "inert" in details["reason"]
+        assert "coveredBy" not in details
+
+
+async def test_an_element_that_is_always_drawn_anew_is_said_to_be_so(tab: ChromiumTab) -> None:
+    await show(
+        tab,
+        """<p id=p></p><script>const draw = () => { p.innerHTML = "<button id=x>Go</button>";
+        requestAnimationFrame(draw); }; draw()</script>""",
+    )
+    async with Waiting(tab, Click(selector="#x")) as waiting:
+        details = await waiting.until("stable")
+        assert "replacing" in details["reason"]
+
+
+async def test_a_mouse_that_came_beside_the_element_is_moved_again(
+    tab: ChromiumTab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await show(tab, "<button id=x>Go</button>")
+    moves: list[dict[str, Any]] = []
+    aimed = pointer._mouse
+
+    def beside_at_first(held: Held, kind: str, bits: int) -> dict[str, Any]:
+        event = aimed(held, kind, bits)
+        moves.append(event)
+        # As if the page had moved it after the look.
+        return event if len(moves) > 1 else event | {"x": event["x"] + 300}
+
+    monkeypatch.setattr(pointer, "_mouse", beside_at_first)
+    await act(tab, Hover(selector="#x"))
+    assert len(moves) == 2
+    assert await ask(tab, "x.matches('#x:hover')")
+
+
+async def test_a_disabled_button_can_be_hovered(tab: ChromiumTab) -> None:
+    await show(tab, "<button id=x disabled>Go</button>")
+    await act(tab, Hover(selector="#x"))
+    assert await ask(tab, "x.matches('#x:hover')")

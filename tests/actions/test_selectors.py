@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tabherd import wire
-from tabherd.actions.selectors import PARTS_MAX, named_target, parse, parse_ref, target_of
+from tabherd.actions.selectors import LABEL_MAX, PARTS_MAX, label_of, named_target, parse, parse_ref, target_of, text_of
 from tabherd.errors import InvalidRequest, InvalidSelector
 
 
@@ -26,6 +26,14 @@ from tabherd.errors import InvalidRequest, InvalidSelector
         ("a[title='x >> y'] >> b", [("css", "a[title='x >> y']"), ("css", "b")]),
         ("text=don't >> b", [("text", "don't"), ("css", "b")]),
         (r'a[title="\">>"] >> b', [("css", r'a[title="\">>"]'), ("css", "b")]),
+        ("/html/body/p", [("xpath", "/html/body/p")]),
+        ("(//td)[2]", [("xpath", "(//td)[2]")]),
+        ("ref=kqa2", [("ref", "kqa2")]),
+        ("ref=kqa2.xyz1 >> text=Go", [("ref", "kqa2"), ("ref", "xyz1"), ("text", "Go")]),
+        ('button "Save" [ref=kqa2] [disabled]', [("ref", "kqa2")]),
+        ("- button [ref=kqa2.xyz1]", [("ref", "kqa2"), ("ref", "xyz1")]),
+        ("[ref=kqa2]", [("ref", "kqa2")]),
+        ("a[ref=top]", [("css", "a[ref=top]")]),
     ],
 )
 def test_a_selector_is_read_part_by_part(selector: str, parts: list[tuple[str, str]]) -> None:
@@ -51,6 +59,9 @@ def test_text_without_both_quotes_is_not_exact(selector: str) -> None:
         ('role=button[name*="av"]', {"name": "av", "isPartial": True}),
         (r'role=link[name="a \"b\" ]c"]', {"name": 'a "b" ]c'}),
         ("role=checkbox[checked]", {"states": {"checked": "true"}}),
+        ('role=button "Save"', {"role": "button", "name": "Save", "isPartial": False}),
+        ('button "Save \\"it\\""', {"by": "role", "role": "button", "name": 'Save "it"'}),
+        ('- heading "Top":', {"by": "role", "role": "heading", "name": "Top"}),
         ("role=heading[level=2][name=Top]", {"states": {"level": "2"}, "name": "Top"}),
         ("role=checkbox[checked=mixed][disabled=false]", {"states": {"checked": "mixed", "disabled": "false"}}),
     ],
@@ -82,6 +93,37 @@ def test_a_bad_role_says_where_reading_stopped() -> None:
     with pytest.raises(InvalidSelector) as caught:
         parse("role=button[nope=1]")
     assert caught.value.details["position"] == len("button")
+
+
+@pytest.mark.parametrize("selector", ["role=button Save", "role=button, name='Save'", "role=button name=Save"])
+def test_a_name_in_the_wrong_place_is_shown_in_the_right_one(selector: str) -> None:
+    with pytest.raises(InvalidSelector) as caught:
+        parse(selector)
+    assert caught.value.action == 'Write it like role=button[name="Save"]'
+
+
+def test_what_is_counted_is_a_part_of_its_own() -> None:
+    assert parse("li >> nth=-1")[1] == {"by": "nth", "index": -1}
+
+
+@pytest.mark.parametrize("selector", ["nth=1", "li >> nth=x", "li >> nth=1.5"])
+def test_counting_needs_a_number_and_something_to_count(selector: str) -> None:
+    with pytest.raises(InvalidSelector) as caught:
+        parse(selector)
+    assert "button >> nth=1" in caught.value.action
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["text=Save", 'text="Save"', 'role=button[name="Save"]', 'role=button[name*="Sa"]', "ref=abc1", "#x", "a >> nth=1"],
+)
+def test_a_part_is_written_as_it_was_read(written: str) -> None:
+    assert " >> ".join(text_of(part) for part in parse(written)) == written
+
+
+def test_a_long_selector_is_cut_in_messages() -> None:
+    assert len(label_of(wire.Click(selector="x" * 5_000))) < 2 * LABEL_MAX
+    assert len(text_of(parse("text=" + "x" * 5_000)[0])) <= LABEL_MAX
 
 
 def test_the_number_of_parts_is_bounded() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from typing import Any
 
 import pytest
 
 from tabherd.browsers.chromium import ChromiumBrowser
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.browsers.port import TabGone
-from tabherd.errors import CommandTimedOut, InvalidRequest, JavascriptError
-from tabherd.wire import Navigate, Wait
+from tabherd.errors import CommandTimedOut, InvalidRequest, JavascriptError, StaleRef
+from tabherd.wire import Navigate, Snapshot, Wait
 
 from .driving import Waiting, act, ask, show
 from .site import Site
@@ -109,3 +111,17 @@ async def test_a_tab_that_is_closed_ends_the_wait(browser: ChromiumBrowser, tab:
         # Which of the two depends on whether something was on its way to the page at that moment.
         with pytest.raises(TabGone):
             await waiting.result()
+
+
+@pytest.mark.parametrize("state", ["hidden", "detached"])
+async def test_the_element_of_a_ref_is_waited_for_until_it_has_gone(tab: ChromiumTab, state: Any) -> None:
+    await show(tab, "<button id=x>Busy</button>")
+    snapshot = await act(tab, Snapshot())
+    ref = re.search(r"\[ref=(\w+)\]", str(snapshot))
+    assert ref is not None
+    async with Waiting(tab, Wait(ref=ref[1], state=state)) as waiting:
+        await waiting.until(state)
+        await ask(tab, "x.remove()")
+        await waiting.result()
+    with pytest.raises(StaleRef):
+        await act(tab, Wait(ref=ref[1], state=state))

@@ -30,6 +30,12 @@ OWNERS_VERBS: dict[str, Verb] = {
     "write state": lambda house, session: house.broker.sessions.put_state(
         BOB, session.session_id, wire.StorageState(cookies=[{"name": "bob"}])
     ),
+    "give a page files": lambda house, session: house.broker.commands.run(
+        BOB, session.tabs[0].tab_id, wire.Upload(selector="#a", files=[])
+    ),
+    "give a page files in steps": lambda house, session: house.broker.commands.run(
+        BOB, session.tabs[0].tab_id, wire.Steps(steps=[wire.Text(), wire.Upload(selector="#a", files=[])])
+    ),
     "hand off": lambda house, session: house.broker.tabs.hand_off(BOB, session.tabs[0].tab_id, None),
     "resume": lambda house, session: house.broker.tabs.resume(BOB, session.tabs[0].tab_id),
 }

@@ -36,7 +36,7 @@ Perform = Callable[[SimTab, wire.AnyAction, Progress], Any]
 
 def perform_with(house: House, perform: Perform) -> None:
     """Let this act on pages."""
-    house.broker.commands._perform = perform  # type: ignore[assignment]
+    house.broker.commands._performing._perform = perform  # type: ignore[assignment]
 
 
 # --- What is refused at the door --------------------------------------------------------------------------------

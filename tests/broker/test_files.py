@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tabherd import config, errors
+from tabherd import config, errors, wire
 from tabherd.broker import file_disk
 from tabherd.broker.access import Access
 from tabherd.broker.caller import Caller
@@ -556,3 +556,65 @@ async def test_pages_that_share_a_profile_save_nothing(house: House) -> None:
 async def test_a_browser_that_is_only_attached_to_is_left_as_it_is(house: House) -> None:
     session = await house.open()
     assert house.page(session).context.downloads is None
+
+
+# --- Given to pages ---------------------------------------------------------------------------------------------
+
+
+async def given(office: Office, *names: str) -> list[Path]:
+    upload = wire.Upload(selector="#a", files=list(names))
+    return [Path(path) for path in (await office.files.to_paths(office.live.row, upload)).files]
+
+
+async def test_names_of_uploads_and_downloads_become_paths_that_end_in_them(office: Office) -> None:
+    office.allow()
+    office.save("g1", "bill.pdf", b"bill")
+    await office.upload("photo.jpg", b"photo")
+    bill, photo = await given(office, "bill.pdf", "photo.jpg")
+    assert (bill.name, bill.read_bytes()) == ("bill.pdf", b"bill")
+    assert (photo.name, photo.read_bytes()) == ("photo.jpg", b"photo")
+    assert await given(office, "bill.pdf") == [bill]
+    await office.quiet()
+
+
+async def test_what_was_given_is_private_takes_no_room_and_goes_with_the_session(office: Office) -> None:
+    office.allow()
+    office.save("g1", "bill.pdf", b"bill")
+    (bill,) = await given(office, "bill.pdf")
+    assert {stat.S_IMODE(level.stat().st_mode) for level in (bill.parent, bill.parent.parent)} == {0o700}
+    assert await office.listed() == [("bill.pdf", "completed", 4)]
+    await office.quiet()
+    await office.files.discard("ses_1")
+    assert not bill.exists()
+
+
+async def test_an_unknown_name_is_told_with_the_names_that_there_are(office: Office) -> None:
+    await office.upload("photo.jpg", b"photo")
+    with pytest.raises(errors.FileNotFound) as caught:
+        await given(office, "photo.jpg", "foto.jpg")
+    assert "'foto.jpg'" in caught.value.message
+    assert caught.value.details["files"] == ["photo.jpg"]
+
+
+@pytest.mark.parametrize("name", ["../uploads/photo.jpg", "/etc/passwd", "photo.jpg/", "./photo.jpg", "photo.jpg\0"])
+async def test_a_name_is_never_made_a_path_of(office: Office, name: str) -> None:
+    await office.upload("photo.jpg", b"photo")
+    with pytest.raises(errors.FileNotFound):
+        await given(office, name)
+
+
+async def test_a_file_on_its_way_is_a_conflict_and_one_that_was_cancelled_is_none(office: Office) -> None:
+    listener = office.allow()
+    listener.download_began("g1", "", "slow.bin")
+    with pytest.raises(errors.StateConflict, match="still on its way"):
+        await given(office, "slow.bin")
+    listener.download_ended("g1", 0, is_complete=False)
+    with pytest.raises(errors.FileNotFound):
+        await given(office, "slow.bin")
+    await office.quiet()
+
+
+async def test_a_file_that_somebody_took_from_the_disk_is_not_found(office: Office) -> None:
+    Path(await office.upload("photo.jpg", b"photo")).unlink()
+    with pytest.raises(errors.FileNotFound, match="gone from the disk"):
+        await given(office, "photo.jpg")

@@ -46,14 +46,14 @@ async def test_steps_have_one_turn_and_nobody_comes_in_between(house: House) -> 
 @in_house()
 async def test_the_first_step_that_fails_is_the_last_and_each_is_reported(house: House) -> None:
     session = await house.open()
-    plain = house.broker.commands._perform
+    plain = house.broker.commands._performing._perform
 
     async def second_fails(tab: Any, action: Any, progress: Progress) -> Any:
         if action.expression == "2":
             raise errors.JavascriptError("The page threw: no")
         return await plain(tab, action, progress)
 
-    house.broker.commands._perform = second_fails
+    house.broker.commands._performing._perform = second_fails
     done = await run_steps(house, session, "1", "2", "3")
     assert (done.ok, done.outcome) == (False, "failed")
     assert [step["ok"] for step in done.result] == [True, False]
@@ -75,7 +75,7 @@ async def test_when_the_time_of_steps_runs_out_those_that_are_done_are_reported(
 @in_house()
 async def test_steps_that_end_in_waiting_for_an_element_report_those_that_are_done(house: House) -> None:
     session = await house.open()
-    plain = house.broker.commands._perform
+    plain = house.broker.commands._performing._perform
 
     async def second_never_comes(tab: Any, action: Any, progress: Progress) -> Any:
         if action.expression == "2":
@@ -83,7 +83,7 @@ async def test_steps_that_end_in_waiting_for_an_element_report_those_that_are_do
             await asyncio.get_running_loop().create_future()
         return await plain(tab, action, progress)
 
-    house.broker.commands._perform = second_never_comes
+    house.broker.commands._performing._perform = second_never_comes
     error = await failure_of(asyncio.ensure_future(run_steps(house, session, "1", "2", timeout_ms=900)))
     assert error.code == "element_not_found"
     assert [(step["ok"], step["result"]) for step in error.details["steps"]] == [(True, "1")]
@@ -93,7 +93,7 @@ async def test_steps_that_end_in_waiting_for_an_element_report_those_that_are_do
 @in_house()
 async def test_a_step_that_waits_in_vain_ends_at_its_own_time_and_leaves_the_page(house: House) -> None:
     session = await house.open()
-    plain = house.broker.commands._perform
+    plain = house.broker.commands._performing._perform
 
     async def second_never_comes(tab: Any, action: Any, progress: Progress) -> Any:
         if action.expression == "2":
@@ -101,7 +101,7 @@ async def test_a_step_that_waits_in_vain_ends_at_its_own_time_and_leaves_the_pag
             await asyncio.get_running_loop().create_future()
         return await plain(tab, action, progress)
 
-    house.broker.commands._perform = second_never_comes
+    house.broker.commands._performing._perform = second_never_comes
     steps = [wire.Evaluate(expression=name, timeout_ms=300 if name == "2" else None) for name in ("1", "2", "3")]
     began = house.now
     done = await house.broker.commands.run(ADA, session.tabs[0].tab_id, wire.Steps(steps=steps, timeout_ms=60_000))

@@ -57,7 +57,7 @@ async def test_a_tab_whose_first_page_cannot_be_opened_is_closed_again(house: Ho
     async def fail(*_: object) -> None:
         raise errors.NavigationFailed("The site is down.")
 
-    house.broker.commands._perform = fail
+    house.broker.commands._performing._perform = fail
     with pytest.raises(errors.NavigationFailed):
         await open_tab(house, session, url="https://shop.test/")
     assert await tabs_of(house, session) == [session.tabs[0].tab_id]

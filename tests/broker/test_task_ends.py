@@ -25,7 +25,7 @@ async def test_a_step_that_fails_fails_the_task_which_tells_what_became_of_each(
             raise errors.JavascriptError("The page threw: no")
         return "fine"
 
-    house.broker.commands._perform = perform
+    house.broker.commands._performing._perform = perform
     steps: list[Any] = [wire.Evaluate(expression=label) for label in ("1", "2", "3")]
     request = wire.SubmitTask(steps=steps, tab_id=session.tabs[0].tab_id)
     (view,) = await ended(house, (await house.broker.tasking.verbs.submit(ADA, request)).task_id)
@@ -53,7 +53,7 @@ async def test_a_result_that_is_too_large_to_be_kept_is_said_to_be(house: House)
     async def perform(*_: Any) -> str:
         return "x" * RESULT_MAX_CHARS
 
-    house.broker.commands._perform = perform
+    house.broker.commands._performing._perform = perform
     (view,) = await ended(house, await submit(house, tab_id=session.tabs[0].tab_id))
     assert (view.state, view.result, view.code) == ("done", None, "body_too_large")
     check_counters(house)

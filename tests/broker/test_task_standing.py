@@ -30,7 +30,7 @@ class Starts:
     def __init__(self, house: House) -> None:
         self.at_ms: dict[str, int] = {}
         self._house = house
-        house.broker.commands._perform = self._perform  # type: ignore[assignment]
+        house.broker.commands._performing._perform = self._perform  # type: ignore[assignment]
 
     async def _perform(self, page: Any, action: wire.AnyAction, progress: Progress) -> str:
         assert isinstance(action, wire.Evaluate)

@@ -66,7 +66,7 @@ async def test_what_the_page_refuses_is_how_the_task_failed(house: House) -> Non
     async def throws(*_: Any) -> Any:
         raise errors.JavascriptError("The page threw: no")
 
-    house.broker.commands._perform = throws
+    house.broker.commands._performing._perform = throws
     (view,) = await ended(house, await submit(house, tab_id=session.tabs[0].tab_id))
     assert (view.state, view.code, view.error) == ("failed", "javascript_error", "The page threw: no")
     check_counters(house)
@@ -79,7 +79,7 @@ async def test_an_error_that_no_store_can_hold_ends_the_task_all_the_same(house:
     async def throws(*_: Any) -> Any:
         raise errors.JavascriptError("The page threw: \0 and \ud800")
 
-    house.broker.commands._perform = throws
+    house.broker.commands._performing._perform = throws
     views = await ended(house, *[await submit(house, tab_id=session.tabs[0].tab_id) for _ in range(2)])
     assert [view.error for view in views] == ["The page threw: \ufffd and \ufffd"] * 2
 

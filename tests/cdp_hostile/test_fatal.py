@@ -53,3 +53,27 @@ async def test_the_browser_survives_what_used_to_end_it(build: str, site: Site, 
             # Its answer comes after the effect of all that was sent before.
             assert await attacker.value("1 + 1", sessions.by_kind["page"]) == 2
         assert browser_pids(admin) == before
+
+
+@pytest.mark.parametrize("how", ["Page.navigate", "Page.reload", "by itself"])
+async def test_the_browser_survives_a_client_that_leaves_with_a_dialog_open(
+    server: Server, site: Site, how: str
+) -> None:
+    with server.client() as admin:
+        before = browser_pids(admin)
+        for _ in range(3):
+            async with hostile(ws_of(server), server.token_of("attacker")) as attacker:
+                page = await attacker.page()
+                await attacker.call("Page.enable", {}, page)
+                await attacker.call("Page.navigate", {"url": site.url("here")}, page)
+                await attacker.event("Page.loadEventFired")
+                first = f"location = '{site.url('there')}';" if how == "by itself" else ""
+                await attacker.value(f"void setTimeout(() => {{ {first} alert(1) }})", page)
+                await attacker.event("Page.javascriptDialogOpening")
+                if how == "Page.navigate":
+                    await attacker.call(how, {"url": site.url("there", host="127.0.0.1")}, page)
+                elif how == "Page.reload":
+                    await attacker.call(how, {}, page)
+                # Its next document is ready, or would be: only then has anything been shown.
+                await attacker.event("Page.frameNavigated", lambda told: "parentId" not in told["frame"])
+        assert browser_pids(admin) == before

@@ -18,6 +18,20 @@ def test_a_text_result_is_printed_as_it_is(canned: CannedServer, tabherd: Tabher
     assert tabherd("act", "tab_1", "text").stdout == "Hello\n"
 
 
+def test_dialogs_of_the_page_are_told_apart_from_the_result(canned: CannedServer, tabherd: Tabherd) -> None:
+    opened = {"type": "confirm", "message": "Sure?\x1b[2J", "isAccepted": True, "isEarlier": True}
+    canned.answer("POST", "/tabs/tab_1/action", COMMAND | {"dialogs": [opened]})
+    result = tabherd("act", "tab_1", "text")
+    assert result.stdout == "Hello\n"
+    assert result.stderr == "Dialog (confirm, earlier, accepted): Sure?\ufffd[2J\n"
+
+
+def test_a_refusal_tells_what_the_page_said(canned: CannedServer, tabherd: Tabherd) -> None:
+    opened = {"type": "alert", "message": "wrong password", "isAccepted": False}
+    canned.answer("POST", "/tabs/tab_1/action", BUSY | {"details": {"dialogs": [opened]}}, 423)
+    assert "Dialog (alert, dismissed): wrong password\n" in tabherd("act", "tab_1", "text").stderr
+
+
 def test_a_structured_result_is_printed_as_json(canned: CannedServer, tabherd: Tabherd) -> None:
     canned.answer("POST", "/tabs/tab_1/action", COMMAND | {"result": {"a": [1]}})
     assert json.loads(tabherd("act", "tab_1", "evaluate", "expression=x").stdout) == {"a": [1]}
@@ -73,6 +87,11 @@ def test_a_parameter_that_is_none_is_a_usage_error(tabherd: Tabherd, word: str) 
 def test_parameters_take_the_type_that_the_action_gives_them() -> None:
     assert parse_params("screenshot", ["fullPage=true", "timeoutMs=500"]) == {"fullPage": True, "timeoutMs": 500}
     assert parse_params("evaluate", ["expression=1", "args:=[1]"]) == {"expression": "1", "args": [1]}
+
+
+def test_the_ends_of_a_drag_and_the_files_of_an_upload_are_parameters_like_any_others() -> None:
+    assert parse_params("drag", ["from=#a", "to=ref=abc1"]) == {"from": "#a", "to": "ref=abc1"}
+    assert parse_params("upload", ["selector=#a", 'files:=["a.txt"]']) == {"selector": "#a", "files": ["a.txt"]}
 
 
 def test_a_value_keeps_what_follows_its_first_equals_sign() -> None:

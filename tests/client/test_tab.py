@@ -31,6 +31,8 @@ NEEDED: dict[str, tuple[Any, ...]] = {
     "fill": ("#a", "value"),
     "press": ("Enter",),
     "select": ("#a", ["x"]),
+    "drag": ("#a", "#b"),
+    "upload": ("#a", ["x"]),
     "evaluate": ("1",),
     "set_cookies": ([{"name": "a", "value": "b"}],),
     "wait": ("#a",),
@@ -69,6 +71,16 @@ def test_every_verb_sends_an_action_that_the_server_takes(script: Script, tab: T
     assert (sent.timeout_ms, sent.idempotency_key, sent.on_timeout) == (900, "k", "keep")
 
 
+def test_who_wants_to_know_more_than_the_result_gets_the_whole_answer(script: Script, tab: Tab) -> None:
+    opened = {"type": "confirm", "message": "Sure?", "isAccepted": True, "isEarlier": False}
+    script.on("POST", ACTION, answer(COMMAND | {"dialogs": [opened], "moreDialogs": 2}))
+    done = tab.perform("click", selector="#a", dialogs="accept", prompt_text="x", screenshot_on_error=True)
+    assert done.dialogs == (wire.DialogView(type="confirm", message="Sure?", is_accepted=True),)
+    assert done.more_dialogs == 2
+    sent = script.bodies("POST", ACTION)[0]
+    assert (sent["dialogs"], sent["promptText"], sent["screenshotOnError"]) == ("accept", "x", True)
+
+
 def test_a_verb_waits_for_its_turn_unless_told_otherwise(script: Script, tab: Tab) -> None:
     script.on("POST", ACTION, answer(COMMAND))
     tab.click("#a")
@@ -86,6 +98,37 @@ def test_a_screenshot_is_bytes_and_a_file(script: Script, tab: Tab, tmp_path: Pa
     script.on("POST", ACTION, answer(COMMAND | {"result": base64.b64encode(b"\x89PNG").decode()}))
     assert tab.screenshot(tmp_path / "a.png", full_page=True) == b"\x89PNG"
     assert (tmp_path / "a.png").read_bytes() == b"\x89PNG"
+
+
+def test_a_pdf_is_bytes_and_a_file(script: Script, tab: Tab, tmp_path: Path) -> None:
+    script.on("POST", ACTION, answer(COMMAND | {"result": base64.b64encode(b"%PDF-").decode()}))
+    assert tab.pdf(tmp_path / "a.pdf", landscape=True, pages="1-2") == b"%PDF-"
+    assert (tmp_path / "a.pdf").read_bytes() == b"%PDF-"
+
+
+def test_names_are_sent_and_files_of_this_machine_are_uploaded_first(script: Script, tab: Tab, tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_bytes(b"12345")
+    stored = {"name": "new (1).txt", "sizeBytes": 5, "path": "/there/new (1).txt"}
+    script.on("POST", "/sessions/ses_1/files", answer(stored, 201))
+    script.on("POST", ACTION, answer(COMMAND | {"result": ["old.txt", "new (1).txt"]}))
+    assert tab.upload("#a", ["old.txt", tmp_path / "new.txt"]) == ["old.txt", "new (1).txt"]
+    assert script.bodies("POST", ACTION)[0]["files"] == ["old.txt", "new (1).txt"]
+
+
+@pytest.mark.parametrize(("files", "sent"), [("one.txt", ["one.txt"]), ([], [])])
+def test_one_name_is_a_list_of_one_and_none_is_none(
+    script: Script, tab: Tab, files: str | list[str | Path], sent: list[str]
+) -> None:
+    script.on("POST", ACTION, answer(COMMAND | {"result": sent}))
+    assert tab.upload("#a", files) == sent
+    assert script.bodies("POST", ACTION)[0]["files"] == sent
+
+
+def test_the_ends_of_a_drag_are_sent_as_they_were_named(script: Script, tab: Tab) -> None:
+    script.on("POST", ACTION, answer(COMMAND | {"result": None}))
+    tab.drag("#a", {"x": 10, "y": 20.5})
+    body = script.bodies("POST", ACTION)[0]
+    assert (body["from"], body["to"]) == ("#a", {"x": 10, "y": 20.5})
 
 
 # --- Steps ------------------------------------------------------------------------------------------------------

@@ -148,6 +148,7 @@ class FakeCommands:
     def __init__(self, sessions: FakeSessions) -> None:
         self._sessions = sessions
         self.callers: list[Caller] = []
+        self.actions: list[wire.AnyAction] = []
         # What an action answers with.
         self.result: Any = None
         # Set when a command has begun; replaces the answer by a wait for ever.
@@ -157,6 +158,7 @@ class FakeCommands:
 
     async def run(self, caller: Caller, tab_id: str, action: wire.AnyAction) -> wire.CommandView:
         self.callers.append(caller)
+        self.actions.append(action)
         self.began.set()
         if self.is_hanging:
             try:

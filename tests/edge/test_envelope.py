@@ -62,6 +62,13 @@ def test_several_steps_are_read_as_one_command() -> None:
     assert said.payload.request == wire.Steps(steps=[wire.Back(), wire.Reload()])
 
 
+def test_how_dialogs_are_answered_is_said_in_the_action() -> None:
+    said = read("command", {**CLICK, "payload": {"kind": "click", "selector": "a", "dialogs": "accept"}})
+    assert isinstance(said, Message)
+    assert isinstance(said.payload, Command)
+    assert said.payload.request == wire.Click(selector="a", dialogs="accept")
+
+
 @pytest.mark.parametrize("stamp", [NOW, "2023-11-14T22:13:20Z", "2023-11-14T23:13:20.000+01:00"])
 def test_a_timestamp_is_milliseconds_or_rfc_3339(stamp: Any) -> None:
     said = read(timestamp=stamp)

@@ -2,30 +2,7 @@
 
 from __future__ import annotations
 
-from tabherd.mcp.digest import CHARS_MAX, digest
-
-
-def test_items_of_a_list_stand_without_their_wrappers() -> None:
-    assert digest('list\n  listitem\n    link "A" [ref=a1]\n    text "x"\n  listitem\n    link "B" [ref=a2]\nmain') == (
-        'list\n  link "A" [ref=a1]\n  text "x"\n  link "B" [ref=a2]\nmain'
-    )
-
-
-def test_wrappers_in_wrappers_go_too() -> None:
-    assert digest("list\n  listitem\n    list\n      listitem\n        button [ref=a1]") == (
-        "list\n  list\n    button [ref=a1]"
-    )
-
-
-def test_the_cells_of_a_row_share_its_line() -> None:
-    assert digest('table\n  row\n    rowheader "W"\n    cell "1 | 2"\n  row\n    cell "3"\ntext "t"') == (
-        'table\n  row "W" | "1 | 2"\n  row "3"\ntext "t"'
-    )
-
-
-def test_a_row_with_something_to_act_upon_stays_as_it_is() -> None:
-    row = 'row\n  cell "A"\n  cell\n    link "B" [ref=a1]'
-    assert digest(row) == row
+from tabherd.mcp.digest import CHARS_MAX, CLIP, digest
 
 
 def test_what_is_short_enough_is_all_there() -> None:
@@ -49,10 +26,16 @@ def test_how_much_was_left_out_is_said() -> None:
     assert shown[-1].startswith(f"... truncated: {100 - len(shown) + 1} of 100 lines left out.")
 
 
-def test_a_long_name_is_clipped_and_keeps_its_ref() -> None:
-    lines = digest(f'link "{"x" * 500}" [ref=a1] value="{"y" * 500}"\ntext "{"z" * 500}"', 400).splitlines()
-    assert [len(line) < 160 for line in lines[:2]] == [True, True]
-    assert lines[0].endswith(" [ref=a1]")
+def test_long_texts_are_clipped_and_every_ref_of_the_line_stays() -> None:
+    long = f'- link "{"x" * 500}" [ref=a1] "{"z" * 500}" button "Add" [ref=a2] value="{"y" * 500}"'
+    lines = digest(f'{long}\ntext "t"', 500).splitlines()
+    assert len(lines[0]) < 400
+    assert " [ref=a1] " in lines[0]
+    assert ' button "Add" [ref=a2] ' in lines[0]
+
+
+def test_a_text_is_not_clipped_in_the_middle_of_an_escape() -> None:
+    assert digest(f'text "{"x" * (CLIP - 1)}{chr(92)}"{"y" * 500}"', 300).startswith(f'text "{"x" * (CLIP - 1)}…"')
 
 
 def test_however_long_a_page_is_its_digest_is_not() -> None:

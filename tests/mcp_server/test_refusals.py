@@ -27,3 +27,10 @@ def test_candidates_are_listed() -> None:
 
 def test_what_does_not_apply_is_not_said() -> None:
     assert told(StaleRef("Gone.")) == "stale_ref: Gone.\nNext: Take a new snapshot."
+
+
+def test_what_the_page_said_in_dialogs_is_passed_on() -> None:
+    opened = {"type": "alert", "message": "wrong password", "isAccepted": False, "isEarlier": False}
+    assert told(StaleRef("Gone.", dialogs=[opened], moreDialogs=3)) == (
+        "stale_ref: Gone.\nDialog (alert, dismissed): wrong password\nAnd 3 more dialogs.\nNext: Take a new snapshot."
+    )

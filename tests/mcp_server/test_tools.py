@@ -12,19 +12,23 @@ from tabherd.mcp.tools import TOOLS
 
 ON_TAB = "sessionId tabId"
 ON_ELEMENT = f"{ON_TAB} timeoutMs ref selector"
+DIALOGS = "dialogs promptText"
 # Each tool's arguments; those it cannot do without are marked.
 ARGUMENTS = {
     "browser_lease": "url pool key tier waitMs sessionId",
     "browser_navigate": f"{ON_TAB} timeoutMs url! waitUntil",
     "browser_snapshot": f"{ON_ELEMENT} interactive full",
-    "browser_click": f"{ON_ELEMENT} button double modifiers",
+    "browser_click": f"{ON_ELEMENT} button double modifiers {DIALOGS}",
     "browser_type": f"{ON_ELEMENT} text!",
     "browser_fill": f"{ON_ELEMENT} value!",
-    "browser_press": f"{ON_ELEMENT} key!",
+    "browser_press": f"{ON_ELEMENT} key! {DIALOGS}",
     "browser_select": f"{ON_ELEMENT} values!",
+    "browser_drag": f"{ON_TAB} timeoutMs from! to!",
+    "browser_upload": f"{ON_ELEMENT} files!",
     "browser_wait": f"{ON_ELEMENT} text url ms function state",
-    "browser_evaluate": f"{ON_TAB} timeoutMs expression! args",
+    "browser_evaluate": f"{ON_TAB} timeoutMs expression! args {DIALOGS}",
     "browser_screenshot": f"{ON_ELEMENT} fullPage",
+    "browser_pdf": f"{ON_TAB} timeoutMs landscape background pages",
     "browser_tabs": f"{ON_TAB} action url",
     "browser_release": "sessionId",
     "browser_who_holds": ON_TAB,
@@ -34,7 +38,7 @@ ARGUMENTS = {
 }
 READING = {"browser_snapshot", "browser_wait", "browser_screenshot", "browser_who_holds"}
 # Read by a model before it has done anything.
-LISTING_CHARS_MAX = 11_000
+LISTING_CHARS_MAX = 13_500
 
 
 def test_exactly_these_tools_are_there() -> None:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from tabherd import wire
 from tabherd.actions.progress import Progress
+from tabherd.browsers.dialogs import Dialogs
 from tabherd.browsers.port import (
     BrowserGone,
     CdpFailure,
@@ -139,6 +140,7 @@ class Target:
         self.opener_id = ""
         # What the broker has set.
         self.viewport: Viewport | None = None
+        self.is_frozen = False
         self.is_closed = False
         # Its renderer died: it is still listed, and answers nobody.
         self.is_crashed = False
@@ -281,6 +283,7 @@ class SimTab:
         self.target = target
         self.target_id = target.target_id
         self.cdp_session_id = f"attached-{target.target_id}"
+        self.dialogs = Dialogs(browser.accepts_dialogs)
         self.script: tuple[int, str] | None = None
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -291,6 +294,13 @@ class SimTab:
 
     async def calm(self) -> None:
         await self.act()
+
+    async def freeze(self) -> None:
+        await self.act()
+        self.target.is_frozen = True
+
+    def thaw(self) -> None:
+        self.target.is_frozen = False
 
     async def set_viewport(self, viewport: Viewport) -> None:
         await self.act()
@@ -325,6 +335,12 @@ class LivingListener:
         if not self._life.is_dead:
             self._listener.page_moved(target_id, url, title)
 
+    def answers_dialogs(self, target_id: str) -> bool:
+        return self._listener.answers_dialogs(target_id)
+
+    def accepts_dialogs(self) -> bool:
+        return self._listener.accepts_dialogs()
+
 
 class SimBrowser:
     """A process as one life of the broker holds it."""
@@ -335,6 +351,9 @@ class SimBrowser:
         self.proxy: Mapping[str, str] = {}
         self._life = life
         self._mint = mint
+
+    def accepts_dialogs(self) -> bool:
+        return self.process.listener is not None and self.process.listener.accepts_dialogs()
 
     async def watch_pages(self, listener: PageListener) -> None:
         await self._call()

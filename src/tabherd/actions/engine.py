@@ -21,17 +21,20 @@ from ..browsers.port import CdpFailure, TabPort
 from ..errors import StateConflict
 from .choose import check, select
 from .cookies import cookies, set_cookies
+from .drag import drag
 from .evaluate import run_expression
 from .fill import fill
 from .history import back, forward, reload
 from .keyboard import press, type_text
 from .navigate import navigate
+from .pdf import pdf
 from .pointer import click, dblclick, hover
 from .progress import Progress
 from .read import html, text
 from .screenshot import screenshot
 from .scroll import scroll
 from .snapshot import snapshot
+from .upload import upload
 from .wait import wait
 
 PERFORMERS: Final[Mapping[type[wire.Action], Callable[[TabPort, Any, Progress], Awaitable[Any]]]] = {
@@ -48,12 +51,15 @@ PERFORMERS: Final[Mapping[type[wire.Action], Callable[[TabPort, Any, Progress], 
     wire.Select: select,
     wire.Check: check,
     wire.Scroll: scroll,
+    wire.Drag: drag,
+    wire.Upload: upload,
     wire.Wait: wait,
     wire.Evaluate: run_expression,
     wire.Text: text,
     wire.Html: html,
     wire.Snapshot: snapshot,
     wire.Screenshot: screenshot,
+    wire.Pdf: pdf,
     wire.Cookies: cookies,
     wire.SetCookies: set_cookies,
 }

@@ -1,8 +1,9 @@
 """Types and presses keys, as real input (`isTrusted`): type, press.
 
 Characters that are on the keyboard are keys, with the events that belong to them; all others are inserted as text, as
-an input method does. Key events leave in bounded batches, so that a long text neither waits a round trip per key nor
-floods the browser.
+an input method does: a run of them at once, so that what is one character to a reader (a family, a flag, a letter with
+its accents) is never seen in pieces. Key events leave in bounded batches, so that a long text neither waits a round
+trip per key nor floods the browser.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import Any, Final
 
 from .. import wire
 from ..browsers.port import TabPort
-from .keys import MODIFIERS, NAMED, TYPED, Key, chord_of, modifier_bits, needs_shift
-from .locate import EDITABLE, ENABLED, Search, locate
+from .keys import KEYPAD, MODIFIERS, NAMED, TYPED, Key, chord_of, modifier_bits, needs_shift, strokes_of
+from .locate import EDITABLE, ENABLED, Search
 from .navigations import Navigations
 from .progress import Progress
 from .selectors import label_of, named_target, target_of
+from .step import take_step
 from .world import DocumentLost, World
 
 # Messages in flight while a text is typed without pauses.
@@ -30,15 +32,17 @@ _Message = tuple[str, dict[str, Any]]
 
 async def type_text(tab: TabPort, action: wire.Type, progress: Progress) -> None:
     search = Search(parts=named_target(action), label=label_of(action), needs=EDITABLE, is_field=True)
-    if await focused(tab, search, progress, "focusEnd") == "press End":
-        await _send(tab, list(_chord([NAMED["End"]])))
+    held = await take_step(tab, search, progress, "focusEnd")
+    before = _chord([NAMED["End"]]) if held.answer == "press End" else ()
+    strokes = strokes_of(action.text)
     with Navigations(tab) as navigations:
         if action.delay_ms:
-            for char in action.text:
-                await _send(tab, list(_typing(char)))
+            await _send(tab, list(before))
+            for stroke in strokes:
+                await _send(tab, list(_typing(stroke)))
                 await asyncio.sleep(action.delay_ms / 1000)
         else:
-            messages = [message for char in action.text for message in _typing(char)]
+            messages = [*before, *(message for stroke in strokes for message in _typing(stroke))]
             for start in range(0, len(messages), BATCH):
                 await _send(tab, messages[start : start + BATCH])
         await _settled(tab, navigations)
@@ -49,24 +53,11 @@ async def press(tab: TabPort, action: wire.Press, progress: Progress) -> None:
     parts = target_of(action)
     if parts is not None:
         search = Search(parts=parts, label=label_of(action), needs=ENABLED, is_field=True)
-        await focused(tab, search, progress, "focus")
+        await take_step(tab, search, progress, "focus")
     progress.acts()
     with Navigations(tab) as navigations:
         await _send(tab, list(_chord(chord)))
         await _settled(tab, navigations)
-
-
-async def focused(tab: TabPort, search: Search, progress: Progress, how: str) -> Any:
-    """Returns when the element has the focus, with what is left to do."""
-    while True:
-        held = await locate(tab, search, progress)
-        progress.acts()
-        try:
-            answer = await held.step(how)
-        except DocumentLost:
-            continue
-        if "done" in answer:
-            return answer["done"]
 
 
 async def _settled(tab: TabPort, navigations: Navigations) -> None:
@@ -77,13 +68,13 @@ async def _settled(tab: TabPort, navigations: Navigations) -> None:
     await navigations.settle()
 
 
-def _typing(char: str) -> Iterator[_Message]:
-    key = TYPED.get(char)
+def _typing(stroke: str) -> Iterator[_Message]:
+    key = TYPED.get(stroke)
     if key is None:
-        yield "Input.insertText", {"text": char}
+        yield "Input.insertText", {"text": stroke}
         return
     # Shift is told as being down, but its own events are left out: a page that counts keys counts characters.
-    bits = MODIFIERS["Shift"] if needs_shift(char) else 0
+    bits = MODIFIERS["Shift"] if needs_shift(stroke) else 0
     yield _down(key, bits)
     yield _up(key, bits)
 
@@ -110,6 +101,7 @@ def _down(key: Key, bits: int) -> _Message:
         "text": key.text,
         "unmodifiedText": key.text,
         "location": key.location,
+        "isKeypad": key.location == KEYPAD,
     }
 
 
@@ -121,6 +113,7 @@ def _up(key: Key, bits: int) -> _Message:
         "code": key.code,
         "key": key.key,
         "location": key.location,
+        "isKeypad": key.location == KEYPAD,
     }
 
 

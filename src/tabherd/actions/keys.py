@@ -6,7 +6,8 @@ inserts it as text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -33,6 +34,10 @@ _ALIASES: Final = {
     "space": " ",
     "up": "ArrowUp",
 }
+
+
+KEYPAD: Final = 3
+_HELD_KEYS: Final = {"Shift": 16, "Control": 17, "Alt": 18, "Meta": 91}
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -69,11 +74,18 @@ def _named() -> dict[str, Key]:
         "ScrollLock": 145,
         "Pause": 19,
         "Tab": 9,
+        "AudioVolumeMute": 173,
+        "AudioVolumeDown": 174,
+        "AudioVolumeUp": 175,
+        "MediaTrackNext": 176,
+        "MediaTrackPrevious": 177,
+        "MediaStop": 178,
+        "MediaPlayPause": 179,
     }
     keys = {name: Key(name, name, number) for name, number in plain.items()}
     keys |= {f"F{number}": Key(f"F{number}", f"F{number}", 111 + number) for number in range(1, 25)}
     keys["Enter"] = Key("Enter", "Enter", 13, "\r")
-    for name, number in (("Shift", 16), ("Control", 17), ("Alt", 18), ("Meta", 91)):
+    for name, number in _HELD_KEYS.items():
         keys[name] = Key(name, f"{name}Left", number, location=1)
     return keys
 
@@ -111,10 +123,28 @@ def _typed() -> dict[str, Key]:
     return keys
 
 
+def _second() -> list[Key]:
+    """Keys that are there twice, and are named by their place: the keypad, and modifiers on the right."""
+    digits = [Key(digit, f"Numpad{digit}", 96 + int(digit), digit, KEYPAD) for digit in "0123456789"]
+    signs = {
+        "Multiply": (106, "*"),
+        "Add": (107, "+"),
+        "Subtract": (109, "-"),
+        "Decimal": (110, "."),
+        "Divide": (111, "/"),
+    }
+    return [
+        *digits,
+        *(Key(char, f"Numpad{name}", number, char, KEYPAD) for name, (number, char) in signs.items()),
+        Key("Enter", "NumpadEnter", 13, "\r", KEYPAD),
+        *(Key(name, f"{name}Right", number, location=2) for name, number in _HELD_KEYS.items()),
+    ]
+
+
 NAMED: Final = _named()
 TYPED: Final = _typed()
 # Every key by the place it has on the keyboard: KeyA, Digit1, ShiftLeft, ...
-_BY_CODE: Final = {key.code: key for key in reversed((*NAMED.values(), *TYPED.values()))}
+_BY_CODE: Final = {key.code: key for key in reversed((*NAMED.values(), *TYPED.values(), *_second()))}
 # What a character's key types with Shift.
 _SHIFTED: Final = dict(
     zip(
@@ -123,7 +153,36 @@ _SHIFTED: Final = dict(
         strict=True,
     )
 )
+# What makes one character with the one before: accents, vowel signs, frames, and what joins two.
+_MARKS: Final = frozenset({"Mn", "Mc", "Me"})
+_JOINER: Final = "\u200d"
 _NEEDS_SHIFT: Final = frozenset(_SHIFTED.values())
+
+
+def strokes_of(text: str) -> Iterator[str]:
+    """The text in the pieces it is typed in: a character that is a key, or a run that goes in as text.
+
+    A character that is a key belongs to the run when marks follow it: e and an accent, 1 and the frame of a keycap.
+    """
+    run = ""
+    for at, char in enumerate(text):
+        if char == "\n" and text[at - 1 : at] == "\r":
+            # The two are one end of a line.
+            continue
+        following = text[at + 1 : at + 2]
+        if char not in TYPED or (char > " " and following and _is_mark(following)):
+            run += char
+            continue
+        if run:
+            yield run
+            run = ""
+        yield char
+    if run:
+        yield run
+
+
+def _is_mark(char: str) -> bool:
+    return char == _JOINER or unicodedata.category(char) in _MARKS
 
 
 def modifier_bits(modifiers: Iterable[str]) -> int:

@@ -26,7 +26,7 @@ class Navigations:
         # Chromium names the main frame after its target.
         self._frame_id = tab.target_id
         # One has been asked for, and whether Chromium has begun with it.
-        self._is_asked = False
+        self.is_asked = False
         self._is_started = False
         self._started = tab.expect("navigation start")
         self._ended = tab.expect("navigation end")
@@ -45,14 +45,20 @@ class Navigations:
     def __exit__(self, *_: object) -> None:
         for stop in self._stops:
             stop()
-        for future in (self._started, self._ended):
-            if not future.cancel() and not future.cancelled():
-                # Looked at, or asyncio would complain: whoever acted has failed for the same reason.
-                future.exception()
+        self._forget()
+
+    def start_anew(self) -> None:
+        """What was noticed until now is none of the input that follows."""
+        if not self.is_asked:
+            return
+        self.is_asked = self._is_started = False
+        self._forget()
+        self._started = self._tab.expect("navigation start")
+        self._ended = self._tab.expect("navigation end")
 
     async def settle(self) -> None:
         """Returns at once when the page stays, else when it has gone or will not go."""
-        if not self._is_asked:
+        if not self.is_asked:
             return
         if not self._is_started:
             with suppress(TimeoutError):
@@ -61,13 +67,19 @@ class Navigations:
         if self._is_started:
             await self._ended
 
+    def _forget(self) -> None:
+        for future in (self._started, self._ended):
+            if not future.cancel() and not future.cancelled():
+                # Looked at, or asyncio would complain: whoever acted has failed for the same reason.
+                future.exception()
+
     def _on_asked(self, event: Mapping[str, Any]) -> None:
         if event["frameId"] == self._frame_id and event.get("disposition") == "currentTab":
-            self._is_asked = True
+            self.is_asked = True
 
     def _on_started(self, event: Mapping[str, Any]) -> None:
         if event["frameId"] == self._frame_id and event.get("navigationType") != "sameDocument":
-            self._is_asked = self._is_started = True
+            self.is_asked = self._is_started = True
             _settle(self._started)
 
     def _on_committed(self, event: Mapping[str, Any]) -> None:
@@ -80,7 +92,7 @@ class Navigations:
 
     def _end(self) -> None:
         # Before anything was asked for, it is the end of what was going on already.
-        if self._is_asked:
+        if self.is_asked:
             _settle(self._ended)
 
 

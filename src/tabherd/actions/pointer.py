@@ -9,6 +9,7 @@ the driver. A press that sends the tab to another document returns when it is th
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final
@@ -24,6 +25,10 @@ from .world import DocumentLost
 
 # How often the mouse is moved before a frame that does not notice it is looked at anew.
 MOVES: Final = 10
+# After a try that missed, the first again at once: a page that flees from every press must not keep us busy.
+PAUSES_S: Final = (0.0, 0.02, 0.1, 0.1, 0.5)
+# What is disabled may be hovered: its tooltip often says why it is.
+HOVERABLE: Final = ("visible", "stable", "receives_events")
 _BUTTON_BITS: Final = {"left": 1, "right": 2, "middle": 4}
 
 
@@ -36,11 +41,17 @@ async def dblclick(tab: TabPort, action: wire.Dblclick, progress: Progress) -> N
 
 
 async def hover(tab: TabPort, action: wire.Hover, progress: Progress) -> None:
-    search, bits = _search(action), modifier_bits(action.modifiers)
-    held = await _approached(tab, search, bits, progress)
-    progress.acts()
-    await _send(tab, [_mouse(held, "mouseMoved", bits)])
-    await _verdict(held)
+    search, bits = _search(action, HOVERABLE), modifier_bits(action.modifiers)
+    pauses_s = _pauses_s()
+    while True:
+        held = await approached(tab, search, bits, progress)
+        progress.acts()
+        await _send(tab, [_mouse(held, "mouseMoved", bits)])
+        verdict = await _verdict(held)
+        if not verdict["isPassed"]:
+            return
+        progress.waits("stable", target=search.label, element=held.element)
+        await asyncio.sleep(next(pauses_s))
 
 
 async def press_on(
@@ -54,24 +65,31 @@ async def press_on(
 ) -> Held:
     """Press the element that is searched for, as soon as it is ready."""
     bits = modifier_bits(modifiers)
+    pauses_s = _pauses_s()
     while True:
-        held = await _approached(tab, search, bits, progress)
+        held = await approached(tab, search, bits, progress)
         with Navigations(tab) as navigations:
             progress.acts()
             await _send(tab, _presses(held, button, bits, times))
             # Asked on the channel that tells about navigations, so those that the press began are known by now.
-            missed = await _verdict(held)
-            if missed is None:
+            verdict = await _verdict(held)
+            if not verdict["isMissed"]:
                 await navigations.settle()
                 return held
-        progress.waits("receives_events", target=search.label, element=held.element, coveredBy=missed)
+        progress.waits("receives_events", target=search.label, element=held.element, coveredBy=verdict.get("coveredBy"))
+        await asyncio.sleep(next(pauses_s))
 
 
-def _search(action: wire.Aimed) -> Search:
-    return Search(parts=named_target(action), label=label_of(action), needs=PRESSABLE)
+def _search(action: wire.Aimed, needs: tuple[str, ...] = PRESSABLE) -> Search:
+    return Search(parts=named_target(action), label=label_of(action), needs=needs)
 
 
-async def _approached(tab: TabPort, search: Search, bits: int, progress: Progress) -> Held:
+def _pauses_s() -> Iterator[float]:
+    """How long to wait after each try that missed, for as long as the caller has patience."""
+    return itertools.chain(PAUSES_S, itertools.repeat(PAUSES_S[-1]))
+
+
+async def approached(tab: TabPort, search: Search, bits: int, progress: Progress) -> Held:
     """The element, when input would reach it.
 
     Where frames are on the screen is known to Chromium's input only some frames after it is known to us: a press may
@@ -90,14 +108,14 @@ async def _approached(tab: TabPort, search: Search, bits: int, progress: Progres
         progress.waits("receives_events", target=search.label, element=held.element, reason=reason)
 
 
-async def _verdict(held: Held) -> str | None:
-    """What the press would have hit instead of the element; None when it went where it should."""
+async def _verdict(held: Held) -> dict[str, Any]:
+    """Whether the press was swallowed and by what, and whether the mouse passed the element by."""
     try:
         verdict: dict[str, Any] = await held.world.run("releaseGuard")
     except DocumentLost:
         # The press has sent the page away.
-        return None
-    return str(verdict.get("coveredBy")) if verdict["isMissed"] else None
+        return {"isMissed": False, "isPassed": False}
+    return verdict
 
 
 def _presses(held: Held, button: str, bits: int, times: int) -> Iterator[dict[str, Any]]:

@@ -7,22 +7,10 @@ by itself within a moment, and `failure()` is the honest answer to a caller whos
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from ..errors import CommandTimedOut, ElementNotActionable, ElementNotFound, TabherdError
-
-# How each condition that an element may lack is told.
-_LACKS: Final = {
-    "visible": "it is not visible",
-    "enabled": "it is disabled",
-    "editable": "it is read-only",
-    "stable": "it keeps moving",
-    "receives_events": "something covers it",
-    "option": "it does not have that option",
-    "option_enabled": "that option is disabled",
-    "hidden": "it is still visible",
-    "detached": "it is still there",
-}
+from . import advice
 
 
 class Progress:
@@ -57,10 +45,18 @@ class Progress:
         told = {"waitingFor": self.waiting_for, **self.details}
         what = self.details.get("target", "the element")
         if self.waiting_for == "attached":
-            return ElementNotFound(f"No element matches {what} within the time allowed.", **told)
-        if (lack := _LACKS.get(self.waiting_for)) is not None:
-            by = f" ({self.details['coveredBy']})" if "coveredBy" in self.details else ""
-            return ElementNotActionable(f"{what} was found, but {lack}{by}.", **told)
+            message = advice.missing(what, self.details, " within the time allowed")
+            return ElementNotFound(message, action=advice.for_missing(self.details), **told)
+        if self.waiting_for in advice.LACKS:
+            message = f"{what} was found, but {advice.lack(self.waiting_for, self.details)}."
+            what_to_try = advice.LACKS[self.waiting_for][1]
+            return ElementNotActionable(message, action=what_to_try(self.details), **told)
+        if self.waiting_for == "page":
+            return CommandTimedOut(
+                "The page did not answer within the time allowed: it is busy with its own script, or loading.",
+                action="Nothing was done to it. Allow more time with timeoutMs, or reload it.",
+                **told,
+            )
         return CommandTimedOut(
             f"What was waited for ({self.waiting_for}) did not come within the time allowed.", **told
         )

@@ -1,28 +1,6 @@
-// Finds elements: CSS, text, role and name, XPath, and refs that a snapshot or a refusal has handed out.
+// Finds elements: CSS, text, role and name, XPath, and refs (see refs.js).
 //
 // Every way looks through open shadow roots. Nothing here changes the page.
-
-// Refs of this document, by number, and the other way round. Weak, so that a page's old elements can be collected.
-const elementsByRef = new Map();
-const refsByElement = new WeakMap();
-let lastRef = 0;
-
-function refOf(element) {
-  let number = refsByElement.get(element);
-  if (number === undefined) {
-    number = ++lastRef;
-    refsByElement.set(element, number);
-    elementsByRef.set(number, new WeakRef(element));
-  }
-  return documentTag + number;
-}
-
-function byRef(ref) {
-  // null: of another document, never given, or an element that is no longer in the document.
-  if (!ref.startsWith(documentTag)) return null;
-  const element = elementsByRef.get(Number(ref.slice(documentTag.length)))?.deref();
-  return element !== undefined && element.isConnected ? element : null;
-}
 
 function* rootsIn(root) {
   // The root itself and every open shadow root below it.
@@ -57,7 +35,7 @@ const FINDERS = {
     const wanted = part.isExact ? squeeze(part.body) : squeeze(part.body).toLowerCase();
     const found = [];
     for (const each of rootsIn(root)) {
-      const top = each instanceof Document ? each.body || each.documentElement : each;
+      const top = each instanceof Document ? theBody() || theRoot() : each;
       if (top) findText(top, wanted, part.isExact, found);
     }
     return found;
@@ -65,9 +43,11 @@ const FINDERS = {
 
   role(root, part) {
     const found = [];
-    for (const each of rootsIn(root)) {
-      for (const element of queryAll(each, "*")) if (hasRole(element, part)) found.push(element);
-    }
+    inOnePass(() => {
+      for (const each of rootsIn(root)) {
+        for (const element of queryAll(each, "*")) if (hasRole(element, part)) found.push(element);
+      }
+    });
     return found;
   },
 
@@ -79,6 +59,12 @@ const FINDERS = {
 };
 
 class StaleRef extends Error {}
+
+function staleness(ref) {
+  // What it was, where that is still known.
+  const was = knownAs(ref);
+  return was === undefined ? {stale: ref} : {stale: ref, role: was.role, name: was.name};
+}
 
 // What is in the document but is no text of it.
 const UNREAD = "script, style, noscript, template";
@@ -111,7 +97,7 @@ function readableOf(node) {
   if (queryAll(node, UNREAD).length === 0) return textContentOf(node) || "";
   let text = "";
   for (const child of childNodesOf(node)) {
-    if (child.nodeType === Node.TEXT_NODE) text += child.data;
+    if (nodeTypeOf(child) === Node.TEXT_NODE) text += child.data;
     else if (child instanceof Element && !matches(child, UNREAD)) text += readableOf(child);
   }
   return text;
@@ -137,7 +123,7 @@ function isHiddenFromReaders(element) {
   for (let each = element; each !== null; each = parentOf(each)) {
     if (attributeOf(each, "aria-hidden") === "true") return true;
   }
-  return !element.checkVisibility({visibilityProperty: true});
+  return !isDrawn(element, {visibilityProperty: true});
 }
 
 function stateOf(element, state) {
@@ -170,14 +156,17 @@ function resolve(parts) {
     const part = parts[at];
     const next = new Set();
     try {
-      for (const root of found) for (const element of FINDERS[part.by](root, part)) next.add(element);
+      // Counted as a refusal of several lists them.
+      const picked = part.by === "nth" ? [preferVisible(found).at(part.index)].filter(Boolean) : null;
+      for (const element of picked ?? found.flatMap((root) => FINDERS[part.by](root, part))) next.add(element);
     } catch (error) {
-      if (error instanceof StaleRef) return {stale: part.body};
+      if (error instanceof StaleRef) return staleness(part.body);
       if (error instanceof DOMException) return {invalid: error.message, part: part.body};
       throw error;
     }
     found = [...next];
-    if (at < parts.length - 1) {
+    if (found.length === 0) return {elements: found, part: at};
+    if (at < parts.length - 1 && parts[at + 1].by !== "nth") {
       const frames = preferVisible(found).filter((element) => isFrame(element));
       if (frames.length > 1) return {elements: frames};
       if (frames.length === 1) return {frame: at, elements: frames};

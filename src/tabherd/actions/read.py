@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 from .. import wire
 from ..browsers.port import TabPort
 from ..errors import ElementNotFound, StateConflict
+from . import advice
+from .evaluate import RESULT_MAX_CHARS
 from .locate import ATTACHED, RETRY_S, Search, look
 from .progress import Progress
 from .selectors import label_of, target_of
@@ -23,33 +25,51 @@ TRIES: Final = 5
 
 async def text(tab: TabPort, action: wire.Text, progress: Progress) -> str:
     """What a person would see of it."""
-    return await _read(tab, action, "text")
+    return await _read(tab, action, "text", progress)
 
 
 async def html(tab: TabPort, action: wire.Html, progress: Progress) -> str:
     """Its markup as it stands now, scripts and all."""
-    return await _read(tab, action, "html")
+    return await _read(tab, action, "html", progress)
 
 
-async def _read(tab: TabPort, action: wire.Aimed, what: Literal["text", "html"]) -> str:
+async def _read(tab: TabPort, action: wire.Aimed, what: Literal["text", "html"], progress: Progress) -> str:
     parts = target_of(action)
+    # Nothing is changed: a page that is too busy to answer need not be replaced for it.
+    progress.waits("page")
     for _ in range(TRIES):
         try:
             if parts is None:
-                answer: dict[str, Any] = await (await World.of(tab)).run("readPage", {"name": what})
+                answer: dict[str, Any] = await (await World.of(tab)).run(
+                    "readPage", {"name": what, "charsMax": RESULT_MAX_CHARS}
+                )
             else:
                 search = Search(parts=parts, label=label_of(action), needs=ATTACHED, is_strict=False)
                 answer = await _element(tab, search, what)
         except DocumentLost:
             await asyncio.sleep(RETRY_S)
             continue
+        if "long" in answer:
+            raise _too_large(int(answer["long"]))
         return str(answer["done"])
     raise StateConflict("The page keeps going to other documents, so it could not be read.")
 
 
 async def _element(tab: TabPort, search: Search, what: str) -> dict[str, Any]:
-    found = await look(tab, search, slice_ms=0)
-    answer = found if isinstance(found, dict) else await found.step(what)
+    found = await look(tab, search, slice_ms=0, is_advised=True)
+    answer = found if isinstance(found, dict) else await found.step(what, RESULT_MAX_CHARS)
     if "unmet" in answer:
-        raise ElementNotFound(f"No element matches {search.label}.", target=search.label)
+        told = {name: value for name, value in answer.items() if name != "unmet" and value is not None}
+        message = advice.missing(search.label, told)
+        raise ElementNotFound(message, action=advice.for_missing(told), target=search.label, **told)
     return answer
+
+
+def _too_large(length: int) -> StateConflict:
+    return StateConflict(
+        f"The page has {length} characters there; an answer has {RESULT_MAX_CHARS} at most.",
+        action="Read a part of it: name an element with selector or ref.",
+        reason="too_large",
+        lengthChars=length,
+        maxChars=RESULT_MAX_CHARS,
+    )

@@ -3,13 +3,19 @@
 // A subset of the ARIA and HTML-AAM rules that covers what pages really use. Nothing here changes the page. Elements
 // are read through functions taken from the prototypes, because a form whose field is called "getAttribute" hides its
 // own method.
+//
+// Whoever reads many elements does so inside `inOnePass`: until it returns, no element's style or text is asked for
+// twice.
 
 const attributeOf = Function.prototype.call.bind(Element.prototype.getAttribute);
 const hasAttribute = Function.prototype.call.bind(Element.prototype.hasAttribute);
 const matches = Function.prototype.call.bind(Element.prototype.matches);
+const closest = Function.prototype.call.bind(Element.prototype.closest);
 const rootOf = Function.prototype.call.bind(Node.prototype.getRootNode);
 const parentNodeOf = Function.prototype.call.bind(Object.getOwnPropertyDescriptor(Node.prototype, "parentNode").get);
 const childNodesOf = Function.prototype.call.bind(Object.getOwnPropertyDescriptor(Node.prototype, "childNodes").get);
+const firstNodeOf = Function.prototype.call.bind(Object.getOwnPropertyDescriptor(Node.prototype, "firstChild").get);
+const nextNodeOf = Function.prototype.call.bind(Object.getOwnPropertyDescriptor(Node.prototype, "nextSibling").get);
 const textContentOf = Function.prototype.call.bind(Object.getOwnPropertyDescriptor(Node.prototype, "textContent").get);
 const tagOf = Function.prototype.call.bind(Object.getOwnPropertyDescriptor(Element.prototype, "localName").get);
 
@@ -37,13 +43,51 @@ const NAMED_BY_CONTENT = new Set([
 ]);
 // Landmarks only where they are not part of something smaller.
 const SECTIONS = new Set(["article", "aside", "main", "nav", "section"]);
+// Roles that an author may give. One that is not among them is passed over for the next, as browsers do.
+const GIVEN_ROLES = new Set([
+  ...Object.values(ROLES), ...Object.values(INPUT_ROLES), ...NAMED_BY_CONTENT,
+  "alert", "alertdialog", "application", "banner", "combobox", "contentinfo", "directory", "document", "feed", "form",
+  "generic", "grid", "log", "marquee", "menu", "menubar", "none", "note", "presentation", "radiogroup", "region",
+  "scrollbar", "tablist", "tabpanel", "textbox", "timer", "toolbar", "tree", "treegrid",
+]);
+// Parts of a table or a list that is there for its looks only are no parts of one.
+const PARTS = new Set(["li", "tbody", "td", "tfoot", "th", "thead", "tr"]);
+const WHOLES = "table, ul, ol, menu";
+// What is in the document but is no text of it.
+const UNREAD_TAGS = new Set(["noscript", "script", "style", "template"]);
+// How deep text is looked for inside an element.
+const NESTING_MAX = 200;
+
+// What has been read in this pass, by element; null outside of one.
+let pass = null;
+
+function inOnePass(work) {
+  if (pass !== null) return work();
+  pass = {styles: new Map(), texts: new Map(), labels: new Map(), words: new Map(), rows: new Map()};
+  try {
+    return work();
+  } finally {
+    pass = null;
+  }
+}
+
+function styleOf(element) {
+  let style = pass?.styles.get(element);
+  if (style === undefined) {
+    const {display, visibility, cursor} = getComputedStyle(element);
+    style = {display, visibility, cursor};
+    pass?.styles.set(element, style);
+  }
+  return style;
+}
 
 const squeeze = (text) => text.replace(/\s+/g, " ").trim();
 const shorten = (text, most = TEXT_MAX) => text.length > most ? text.slice(0, most - 1) + "…" : text;
 
 function parentOf(element) {
   // The parent as it is drawn: through slots and shadow roots.
-  if (element.assignedSlot instanceof Element) return element.assignedSlot;
+  const slot = slotOf(element);
+  if (slot !== null) return slot;
   const parent = parentNodeOf(element);
   if (parent instanceof ShadowRoot) return parent.host;
   return parent instanceof Element ? parent : null;
@@ -57,11 +101,19 @@ function isInside(element, ancestor) {
 function roleOf(element) {
   const given = attributeOf(element, "role");
   if (given) {
-    const role = squeeze(given).split(" ")[0].toLowerCase();
-    if (role === "none" || role === "presentation") return null;
-    if (role) return role;
+    const role = squeeze(given).toLowerCase().split(" ").find((each) => GIVEN_ROLES.has(each));
+    // What can be focused is not there for its looks only.
+    const isLooks = role === "none" || role === "presentation";
+    if (isLooks ? !hasAttribute(element, "tabindex") : role === "generic") return null;
+    if (role && !isLooks) return role;
   }
   const tag = tagOf(element);
+  if (PARTS.has(tag)) {
+    const whole = closest(element, WHOLES);
+    const kind = whole && attributeOf(whole, "role");
+    if (kind === "none" || kind === "presentation") return null;
+    if (tag === "td" && (kind === "grid" || kind === "treegrid")) return "gridcell";
+  }
   switch (tag) {
     case "a": case "area": return hasAttribute(element, "href") ? "link" : null;
     case "input": {
@@ -73,6 +125,7 @@ function roleOf(element) {
     case "img": return attributeOf(element, "alt") === "" ? null : "img";
     case "th": return attributeOf(element, "scope") === "row" ? "rowheader" : "columnheader";
     case "section": return isLabelled(element) ? "region" : null;
+    case "svg": return isLabelled(element) || childText(element, "title") ? "img" : null;
     case "form": return isLabelled(element) ? "form" : null;
     case "header": case "footer":
       for (let each = parentOf(element); each !== null; each = parentOf(each)) {
@@ -85,7 +138,7 @@ function roleOf(element) {
 }
 
 function isLabelled(element) {
-  return Boolean(attributeOf(element, "aria-label") || attributeOf(element, "aria-labelledby"));
+  return ["aria-label", "aria-labelledby", "title"].some((name) => attributeOf(element, name));
 }
 
 function isEditingHost(element) {
@@ -98,16 +151,23 @@ function nameOf(element, role = roleOf(element)) {
   if (labelledBy) {
     const root = rootOf(element);
     const labels = labelledBy.split(/\s+/).filter(Boolean).map((id) => queryAll(root, "#" + CSS.escape(id))[0]);
-    const name = squeeze(labels.filter(Boolean).map((label) => contentOf(label, null, 0)).join(" "));
+    const name = squeeze(labels.filter(Boolean).map((label) => labelTextOf(label)).join(" "));
     if (name) return shorten(name);
   }
   const own = squeeze(attributeOf(element, "aria-label") || "") || nativeNameOf(element);
   if (own) return shorten(own);
   if (NAMED_BY_CONTENT.has(role)) {
-    const content = squeeze(contentOf(element, null, 0));
+    // The branches of a tree are not part of the name of what they hang on.
+    const branches = role === "treeitem" ? queryAll(element, "[role=group], ul")[0] ?? null : null;
+    const content = squeeze(contentOf(element, branches, 0));
     if (content) return shorten(content);
   }
   return shorten(squeeze(attributeOf(element, "title") || attributeOf(element, "placeholder") || ""));
+}
+
+function labelTextOf(label) {
+  const given = squeeze(attributeOf(label, "aria-label") || attributeOf(label, "alt") || "");
+  return given || contentOf(label, null, 0);
 }
 
 function nativeNameOf(element) {
@@ -116,7 +176,7 @@ function nativeNameOf(element) {
       if (element.type === "submit") return squeeze(element.value) || labelOf(element) || "Submit";
       if (element.type === "reset") return squeeze(element.value) || labelOf(element) || "Reset";
       if (element.type === "button") return squeeze(element.value) || labelOf(element);
-      if (element.type === "image") return squeeze(attributeOf(element, "alt") || "");
+      if (element.type === "image") return squeeze(attributeOf(element, "alt") || "") || labelOf(element) || "Submit";
       return labelOf(element);
     case "textarea": case "select": case "meter": case "progress": case "output": return labelOf(element);
     case "button": return "";
@@ -131,26 +191,54 @@ function nativeNameOf(element) {
 }
 
 function labelOf(element) {
-  return squeeze(Array.from(element.labels || [], (label) => contentOf(label, element, 0)).join(" "));
+  return squeeze(labelsOf(element).map((label) => contentOf(label, element, 0)).join(" "));
+}
+
+function labelsOf(element) {
+  // A browser goes through the whole document for the labels of one field. Who reads many fields does so once.
+  if (pass === null) return Array.from(element.labels || []);
+  const root = rootOf(element);
+  let byField = pass.labels.get(root);
+  if (byField === undefined) {
+    pass.labels.set(root, byField = new Map());
+    for (const label of root instanceof Document || root instanceof ShadowRoot ? queryAll(root, "label") : []) {
+      const known = byField.get(label.control);
+      if (known === undefined) byField.set(label.control, [label]);
+      else known.push(label);
+    }
+  }
+  return byField.get(element) ?? [];
 }
 
 function childText(element, tag) {
-  for (const child of childNodesOf(element)) if (child.localName === tag) return squeeze(contentOf(child, null, 0));
+  for (let child = firstNodeOf(element); child !== null; child = nextNodeOf(child)) {
+    if (child instanceof Element && tagOf(child) === tag) return squeeze(contentOf(child, null, 0));
+  }
   return "";
 }
 
 function contentOf(node, except, depth) {
   // The text a person would read there. A label's own field is not part of its text.
-  if (node.nodeType === Node.TEXT_NODE) return node.data.slice(0, 10 * TEXT_MAX);
-  if (!(node instanceof Element || node instanceof ShadowRoot) || node === except || depth > 40) return "";
+  if (nodeTypeOf(node) === Node.TEXT_NODE) return node.data.slice(0, 10 * TEXT_MAX);
+  if (!(node instanceof Element || node instanceof ShadowRoot) || node === except || depth > NESTING_MAX) return "";
+  const isKept = pass !== null && except === null && depth > 0;
+  let text = isKept ? pass.texts.get(node) : undefined;
+  if (text === undefined) {
+    text = freshContentOf(node, except, depth);
+    if (isKept) pass.texts.set(node, text);
+  }
+  return text;
+}
+
+function freshContentOf(node, except, depth) {
   if (node instanceof Element) {
     const tag = tagOf(node);
-    if (matches(node, UNREAD)) return "";
+    if (UNREAD_TAGS.has(tag)) return "";
     if (depth > 0) {
       if (attributeOf(node, "aria-hidden") === "true" || isUndrawn(node)) return "";
       const label = attributeOf(node, "aria-label") || (tag === "img" ? attributeOf(node, "alt") : "");
-      if (label) return label;
-      if (tag === "input" || tag === "textarea" || tag === "select") return depth > 0 ? " " : "";
+      if (label) return isInline(node) ? label : ` ${label} `;
+      if (tag === "input" || tag === "textarea" || tag === "select") return " ";
     }
   }
   let text = "";
@@ -162,30 +250,35 @@ function contentOf(node, except, depth) {
 }
 
 function contentNodesOf(node) {
+  // What is drawn inside it. An array is gone through several times faster than a live list.
   if (node instanceof HTMLSlotElement) {
     const assigned = node.assignedNodes();
     if (assigned.length) return assigned;
   }
-  return childNodesOf(node.shadowRoot instanceof ShadowRoot ? node.shadowRoot : node);
+  const nodes = [];
+  let child = firstNodeOf(node.shadowRoot instanceof ShadowRoot ? node.shadowRoot : node);
+  for (; child !== null; child = nextNodeOf(child)) nodes.push(child);
+  return nodes;
 }
 
 function isInline(node) {
-  return node instanceof Element && getComputedStyle(node).display.startsWith("inline");
+  return node instanceof Element && styleOf(node).display.startsWith("inline");
 }
 
 function isUndrawn(element) {
   // Neither it nor anything in it is drawn. A `display: contents` element has no box, but its children do.
-  const style = getComputedStyle(element);
-  return style.display === "none" || (style.visibility !== "visible" && !element.firstElementChild);
+  const style = styleOf(element);
+  return style.display === "none" || (style.visibility !== "visible" && !firstElementOf(element));
 }
 
 function describe(element) {
-  // One line that lets a reader recognise the element.
-  let text = "<" + tagOf(element);
+  // One line that lets a reader recognise the element, however long its own names are.
+  const tag = shorten(tagOf(element), 60);
+  let text = "<" + tag;
   for (const name of ["id", "class", "name", "type", "role", "aria-label", "href"]) {
     const value = attributeOf(element, name);
-    if (value) text += ` ${name}="${shorten(squeeze(value), 60)}"`;
+    if (value) text += ` ${name}="${shorten(squeeze(value.slice(0, TEXT_MAX)), 60)}"`;
   }
   const content = shorten(squeeze(contentOf(element, null, 0)), 60);
-  return content ? `${text}>${content}</${tagOf(element)}>` : `${text}>`;
+  return content ? `${text}>${content}</${tag}>` : `${text}>`;
 }

@@ -5,9 +5,12 @@
     text="Sign in"                 whose whole text is exactly this
     role=button[name="Save"]       ARIA role and exact accessible name; name*= for a part of it, a trailing i for any
                                    case, and [checked] [disabled] [expanded] [pressed] [selected] [level=2]
-    xpath=//td[2]                  XPath; also anything that begins with //
+    xpath=//td[2]                  XPath; also anything that begins with / or (//
+    ref=kqa2                       a ref from a snapshot
+    button "Save" [ref=kqa2]       a line of a snapshot: its ref, or else its role and name
     form#login >> text=Send        the second inside what the first finds
     iframe#pay >> button           the same; a frame is entered
+    tr >> nth=1                    the second of several, as a refusal lists them; nth=-1 is the last
 
 All of them look through open shadow roots, but a CSS combinator does not cross one: `my-card >> button` does.
 
@@ -26,12 +29,18 @@ from typing import Any, Final
 
 from .. import wire
 from ..errors import InvalidRequest, InvalidSelector
+from .mistakes import corrected_role
 
 # One step of the way to an element, as `query.js` reads it.
 Part = dict[str, Any]
 
 PARTS_MAX: Final = 20
-_PREFIX: Final = re.compile(r"(css|text|role|xpath)\s*=", re.IGNORECASE)
+_ROLE_EXAMPLE: Final = 'role=button[name="Save"]'
+# How much of a selector is repeated in messages.
+LABEL_MAX: Final = 200
+_PREFIX: Final = re.compile(r"(css|text|role|xpath|ref|nth)\s*=", re.IGNORECASE)
+_XPATH: Final = re.compile(r"\(*/")
+_NTH: Final = re.compile(r"-?[0-9]{1,6}")
 _ROLE: Final = re.compile(r"\s*([A-Za-z]+)\s*")
 _ATTRIBUTE: Final = re.compile(
     r"""\[\s*([a-z]+)\s*(?:(\*?=)\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([\w-]+))\s*(i)?)?\s*\]\s*""",
@@ -39,6 +48,9 @@ _ATTRIBUTE: Final = re.compile(
 )
 _STATES: Final = frozenset({"checked", "disabled", "expanded", "level", "pressed", "selected"})
 _REF: Final = re.compile(r"[a-z]+[0-9]+(?:\.[a-z]+[0-9]+)*")
+# As snapshots show it: no attribute of HTML is called so.
+_SHOWN_REF: Final = re.compile(r"\[ref=([a-z]{3}[0-9]+(?:\.[a-z]{3}[0-9]+)*)\]")
+_SHOWN_LINE: Final = re.compile(r"""(?:-\s+)?([a-z]+)\s+("(?:[^"\\]|\\.)*")\s*:?""")
 
 
 def target_of(action: wire.Aimed) -> list[Part] | None:
@@ -60,7 +72,29 @@ def named_target(action: wire.Aimed) -> list[Part]:
 
 def label_of(action: wire.Aimed) -> str:
     """How the element is called in messages."""
-    return f"ref {action.ref}" if action.ref is not None else f"'{action.selector}'"
+    if action.ref is not None:
+        return f"ref {_cut(action.ref)}"
+    return f"'{_cut(action.selector or '')}'"
+
+
+def text_of(part: Part) -> str:
+    """How a part is written, for messages."""
+    match part["by"]:
+        case "role":
+            name = "" if part["name"] is None else f'[name{"*" if part["isPartial"] else ""}="{part["name"]}"]'
+            return _cut(f"role={part['role']}{name}")
+        case "text":
+            return _cut(f'text="{part["body"]}"' if part["isExact"] else f"text={part['body']}")
+        case "nth":
+            return f"nth={part['index']}"
+        case "css":
+            return _cut(part["body"])
+        case by:
+            return _cut(f"{by}={part['body']}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LABEL_MAX else f"{text[: LABEL_MAX - 1]}…"
 
 
 def parse_ref(ref: str) -> list[Part]:
@@ -71,7 +105,9 @@ def parse_ref(ref: str) -> list[Part]:
 
 def parse(selector: str) -> list[Part]:
     """The steps of a selector, or `InvalidSelector`. Whether CSS and XPath are valid is for the page to say."""
-    parts = [_part(piece.strip(), selector) for piece in _pieces(selector)]
+    parts: list[Part] = []
+    for piece in _pieces(selector):
+        parts += _parts(piece.strip(), selector, is_first=not parts)
     if len(parts) > PARTS_MAX:
         raise InvalidSelector(f"A selector has at most {PARTS_MAX} parts.", field="selector")
     return parts
@@ -98,25 +134,59 @@ def _pieces(selector: str) -> Iterator[str]:
     yield selector[start:]
 
 
-def _part(piece: str, selector: str) -> Part:
+def _parts(piece: str, selector: str, *, is_first: bool) -> list[Part]:
+    """One part; as many as a ref has frames before it."""
     if not piece:
-        raise InvalidSelector("A part of the selector is empty.", field="selector", selector=selector)
+        raise InvalidSelector(
+            "A part of the selector is empty.",
+            action="Write something on both sides of each >>.",
+            field="selector",
+            selector=_cut(selector),
+        )
     prefix = _PREFIX.match(piece)
-    kind = prefix[1].lower() if prefix else "xpath" if piece.startswith("//") else "css"
-    body = piece[prefix.end() :].strip() if prefix else piece
+    if prefix is None:
+        return _unprefixed(piece, selector)
+    kind, body = prefix[1].lower(), piece[prefix.end() :].strip()
     if not body:
-        raise InvalidSelector(f"Nothing follows '{piece}'.", field="selector", selector=selector)
+        raise InvalidSelector(f"Nothing follows '{piece}'.", field="selector", selector=_cut(selector))
     match kind:
         case "text":
             is_exact = len(body) > 1 and body[0] == body[-1] and body[0] in "\"'"
-            return {"by": "text", "body": body[1:-1] if is_exact else body, "isExact": is_exact}
+            return [{"by": "text", "body": body[1:-1] if is_exact else body, "isExact": is_exact}]
         case "role":
-            return _role(body, selector)
+            return [_role(body, selector)]
+        case "ref":
+            return parse_ref(body)
+        case "nth":
+            return [_nth(body, selector, is_first=is_first)]
         case _:
-            return {"by": kind, "body": body}
+            return [{"by": kind, "body": body}]
+
+
+def _unprefixed(piece: str, selector: str) -> list[Part]:
+    if _XPATH.match(piece):
+        return [{"by": "xpath", "body": piece}]
+    if len(shown := _SHOWN_REF.findall(piece)) == 1:
+        return parse_ref(shown[0])
+    if (line := _SHOWN_LINE.fullmatch(piece)) is not None:
+        return [_role(f"{line[1]}[name={line[2]}]", selector)]
+    return [{"by": "css", "body": piece}]
+
+
+def _nth(body: str, selector: str, *, is_first: bool) -> Part:
+    if is_first or not _NTH.fullmatch(body):
+        raise InvalidSelector(
+            "nth= counts what the part before it finds, from 0.",
+            action="Write it like button >> nth=1.",
+            field="selector",
+            selector=_cut(selector),
+        )
+    return {"by": "nth", "index": int(body)}
 
 
 def _role(body: str, selector: str) -> Part:
+    if (line := _SHOWN_LINE.fullmatch(body)) is not None:
+        body = f"{line[1]}[name={line[2]}]"
     role = _ROLE.match(body)
     part: Part = {"by": "role", "role": "", "name": None, "isPartial": False, "isFolded": False, "states": {}}
     at = role.end() if role else 0
@@ -134,9 +204,9 @@ def _role(body: str, selector: str) -> Part:
     if not role or at < len(body):
         raise InvalidSelector(
             f"Reading '{body[:200]}' as a role stopped at '{body[at : at + 50]}'.",
-            action='Write it like role=button[name="Save"].',
+            action=f"Write it like {corrected_role(body) or _ROLE_EXAMPLE}",
             field="selector",
-            selector=selector,
+            selector=_cut(selector),
             position=at,
         )
     return part

@@ -1,77 +1,111 @@
-// Writes a document down as a person who cannot see it would have it read out: one line per thing, indented.
-//
-//     heading "Sign in" [level=1]
-//     textbox "E-mail" [ref=kqa1] value="a@b.test"
-//     button "Send" [ref=kqa2] [disabled]
+// Reads a document as a person who cannot see it would have it read out: a tree of things, in one pass.
 //
 // What can be acted upon has a ref, and so has what can be looked into. Containers that say nothing are left out and
-// their content moves up. The caller puts the content of frames in the places that `frames` names.
+// their content moves up; what only repeats a name is left out too; what is inert is named but not looked into; and
+// when a modal dialog is open there is nothing but that. `outline.js` writes the tree down.
+//
+// The pass is bounded in time, in depth and in the size of what it gathers. What is beyond is cut, and that is said.
 
 // Things that have a ref besides those a person can use.
-const REFERRED = new Set(["dialog", "alertdialog", "form", "iframe", "img", "table", "grid", "region", "video"]);
+const REFERRED = new Set(["dialog", "alertdialog", "form", "iframe", "table", "grid", "region", "video"]);
 const INTERACTIVE = new Set([
-  "button", "checkbox", "combobox", "gridcell", "link", "listbox", "menuitem", "menuitemcheckbox", "menuitemradio",
-  "option", "radio", "scrollbar", "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem",
+  "button", "checkbox", "combobox", "link", "listbox", "menuitem", "menuitemcheckbox", "menuitemradio", "option",
+  "radio", "scrollbar", "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem",
 ]);
-// Containers worth a line of their own even without a name.
+// Containers worth a line of their own even without a name, if there is something in them.
 const KEPT = new Set([
-  "alert", "alertdialog", "article", "banner", "complementary", "contentinfo", "dialog", "form", "grid", "group",
-  "iframe", "list", "listitem", "main", "menu", "menubar", "navigation", "radiogroup", "region", "row", "search",
-  "status", "table", "tablist", "toolbar", "tree",
+  "alert", "alertdialog", "article", "banner", "complementary", "contentinfo", "dialog", "form", "grid", "iframe",
+  "list", "listitem", "log", "main", "menu", "menubar", "navigation", "paragraph", "region", "row", "search", "status",
+  "table", "tablist", "toolbar", "tree", "treegrid", "video",
 ]);
+const CELLS = new Set(["cell", "columnheader", "gridcell", "rowheader"]);
+const DIALOGS = new Set(["alertdialog", "dialog"]);
+// These are told by a heading of their own, if they have one.
+const HEADED = new Set(["article", "complementary", "form", "region"]);
 const SELECTABLE = new Set(["option", "tab", "treeitem", "row", "gridcell"]);
+const CHECKABLE = new Set(["checkbox", "menuitemcheckbox", "menuitemradio", "radio", "switch"]);
 const VALUED = new Set(["textbox", "searchbox", "spinbutton", "slider", "combobox", "progressbar", "meter"]);
+const UNWRITTEN = new Set([
+  "base", "head", "link", "meta", "noscript", "script", "source", "style", "template", "title", "track", "wbr",
+]);
+// What is in these is drawn by themselves, or not at all.
+const OPAQUE = new Set(["audio", "canvas", "embed", "object", "svg", "video"]);
+const DEPTH_MAX = 1_500;
+// How often the clock is looked at.
+const NODES_A_LOOK = 64;
+// What is gathered may be shortened by so much when it is written.
+const SPARE = 2;
+const checkVisibility = Function.prototype.call.bind(Element.prototype.checkVisibility);
 
-class Notes {
+class Gathering {
   constructor(order) {
-    this.order = order;
-    this.lines = [];
-    this.frames = [];
+    this.isInteractive = order.isInteractive;
+    this.end = performance.now() + order.timeMs;
+    this.charsMax = SPARE * order.charsMax;
     this.chars = 0;
+    this.nodes = 0;
     this.isCut = false;
+    // Everything that has a ref, and the modal dialogs among them.
+    this.referred = [];
+    this.modals = [];
+    // Whether a block ends between the last text and the next.
+    this.isParted = true;
+    this.focused = focusedElement();
   }
 
-  add(depth, text) {
-    if (this.isCut) return false;
-    const line = "  ".repeat(depth) + text;
-    this.chars += line.length + 1;
-    // The caller's bound is on what people read, so the line that would pass it is not begun.
-    if (this.chars > this.order.charsMax) {
-      this.isCut = true;
-      return false;
-    }
-    this.lines.push(line);
-    return true;
+  isOver(depth) {
+    // Once over, it is over for all.
+    if (depth > DEPTH_MAX || this.chars > this.charsMax) this.isCut = true;
+    if (++this.nodes % NODES_A_LOOK === 0 && performance.now() > this.end) this.isCut = true;
+    return this.isCut;
   }
 }
 
-const quote = (text) => JSON.stringify(shorten(text));
+function focusedElement() {
+  let active = theFocused();
+  while (active?.shadowRoot instanceof ShadowRoot && active.shadowRoot.activeElement) {
+    active = active.shadowRoot.activeElement;
+  }
+  return active === theBody() ? null : active;
+}
 
-function isUsable(element, role) {
+function isUsable(element, role, cursorAround = cursorAbove(element)) {
   if (INTERACTIVE.has(role)) return true;
-  if (isEditingHost(element) || hasAttribute(element, "onclick")) return true;
   const tabindex = attributeOf(element, "tabindex");
   if (tabindex !== null && Number(tabindex) >= 0) return true;
+  if (hasAttribute(element, "onclick") || isEditingHost(element)) return true;
+  // Where the field itself is not drawn, its label is what a person clicks.
+  if (element instanceof HTMLLabelElement && element.control) return !checkVisibility(element.control);
   // A hand over it that it does not have from what is around it: a page's own kind of button.
-  const parent = parentOf(element);
-  return getComputedStyle(element).cursor === "pointer" && (!parent || getComputedStyle(parent).cursor !== "pointer");
+  return cursorAround !== "pointer" && styleOf(element).cursor === "pointer";
 }
 
-function statesOf(element, role) {
+function cursorAbove(element) {
+  const parent = parentOf(element);
+  return parent === null ? "" : styleOf(parent).cursor;
+}
+
+function isLabelOfShown(element) {
+  return element instanceof HTMLLabelElement && element.control !== null && checkVisibility(element.control);
+}
+
+function statesOf(element, role, gathering, isDoubtful) {
   let text = "";
-  if (role === "checkbox" || role === "radio" || role === "switch" || role.startsWith("menuitem")) {
-    const checked = String(stateOf(element, "checked"));
+  const bearer = element instanceof HTMLLabelElement && element.control ? element.control : element;
+  if (CHECKABLE.has(role) || bearer !== element) {
+    const checked = String(stateOf(bearer, "checked"));
     if (checked !== "false") text += checked === "mixed" ? " [checked=mixed]" : " [checked]";
   }
-  if (!isEnabled(element)) text += " [disabled]";
+  if (isDoubtful && !isEnabled(element)) text += " [disabled]";
   if (role === "heading") text += ` [level=${stateOf(element, "level")}]`;
   if (SELECTABLE.has(role) && String(stateOf(element, "selected")) === "true") text += " [selected]";
   const isSummary = tagOf(element) === "summary";
   const expanded = isSummary ? String(stateOf(element, "expanded")) : attributeOf(element, "aria-expanded");
   if (expanded === "true") text += " [expanded]";
   else if (expanded === "false") text += " [collapsed]";
-  if (String(stateOf(element, "pressed")) === "true") text += " [pressed]";
-  if (hasFocus(element) && element !== document.body) text += " [focused]";
+  if (attributeOf(element, "aria-pressed") === "true") text += " [pressed]";
+  if (![null, "", "false"].includes(attributeOf(element, "aria-current"))) text += " [current]";
+  if (element === gathering.focused) text += " [focused]";
   return text;
 }
 
@@ -85,89 +119,183 @@ function valueOf(element, role) {
   else if ("value" in element && typeof element.value === "number") value = String(element.value);
   let text = value ? ` value=${quote(value)}` : "";
   if (role === "combobox" && element instanceof HTMLSelectElement) {
-    text += ` options=${quote(labels(element.options).join(" | "))}`;
+    text += ` options=${quote(labels(element.options).join(" | "), OPTIONS_MAX)}`;
   }
   return text;
 }
 
-function write(node, depth, notes, nameAbove) {
-  // Text that the element above already has as its name is not repeated.
-  if (notes.isCut) return;
-  if (node.nodeType === Node.TEXT_NODE) {
-    const text = squeeze(node.data);
-    if (text && !nameAbove && !notes.order.isInteractive) notes.add(depth, `text ${quote(text)}`);
+function gather(node, into, around, depth, gathering) {
+  // Puts what the node is into a list. `around` is what it has from the elements around it.
+  if (gathering.isOver(depth)) return;
+  if (nodeTypeOf(node) === Node.TEXT_NODE) {
+    if (!around.isCovered && !gathering.isInteractive) gatherText(node.data, into, gathering);
     return;
   }
   if (!(node instanceof Element)) return;
   const tag = tagOf(node);
-  if (["script", "style", "template", "noscript", "head", "link", "meta", "title", "br"].includes(tag)) return;
-  if (attributeOf(node, "aria-hidden") === "true") return;
-  const style = getComputedStyle(node);
-  // Without a box of its own it is still seen by what is in it.
-  if (style.display !== "contents" && !node.checkVisibility()) return;
-  const isShown = style.visibility === "visible";
-  const role = isShown ? roleOf(node) : null;
-  const usable = isShown && isUsable(node, role);
-  // A page's own kind of button has no role to be named by.
-  const name = role !== null ? nameOf(node, role) : usable ? nameOf(node, "button") : "";
-  const isTold = usable || role === "iframe" || (!notes.order.isInteractive && isWorthALine(role, name));
-  const isWritten = isShown && isTold;
-  let inner = depth;
-  // A label is read out as the name of its field.
-  let covered = nameAbove || (node instanceof HTMLLabelElement && node.control !== null);
-  if (isWritten) {
-    const ref = usable || REFERRED.has(role) ? ` [ref=${refOf(node)}]` : "";
-    const called = name ? ` ${quote(name)}` : "";
-    const line = (role ?? "generic") + called + ref + statesOf(node, role ?? "") + valueOf(node, role);
-    if (!notes.add(depth, line)) return;
-    inner = depth + 1;
-    covered ||= Boolean(name) && (NAMED_BY_CONTENT.has(role) || role === null);
-    if (isFrame(node)) notes.frames.push({line: notes.lines.length - 1, depth: inner, ref: refOf(node)});
-  } else if (role === "paragraph" && !notes.order.isInteractive) {
-    writeRuns(node, depth, notes);
+  if (UNWRITTEN.has(tag) || attributeOf(node, "aria-hidden") === "true") return;
+  if (tag === "br") {
+    if (!around.isCovered && !gathering.isInteractive) gatherText(" ", into, gathering);
     return;
   }
+  const style = styleOf(node);
+  // Without a box of its own it is still seen by what is in it.
+  if (style.display === "none" || (style.display !== "contents" && !checkVisibility(node))) return;
+  const isBlock = !style.display.startsWith("inline") && style.display !== "contents";
+  if (isBlock) gathering.isParted = true;
+  gatherElement(node, tag, style, into, around, depth, gathering);
+  if (isBlock) gathering.isParted = true;
+}
+
+function gatherText(data, into, gathering) {
+  const text = data.slice(0, 10 * TEXT_MAX);
+  const last = into.at(-1);
+  const isJoined = last !== undefined && last.role === "text" && !gathering.isParted;
+  if (isJoined) {
+    if (last.name.length < 10 * TEXT_MAX) last.name += text;
+  } else if (/\S/.test(text)) {
+    into.push({role: "text", name: text, children: []});
+    gathering.isParted = false;
+  } else return;
+  gathering.chars += Math.min(text.length, TEXT_MAX);
+}
+
+function gatherElement(node, tag, style, into, around, depth, gathering) {
+  const isShown = style.visibility === "visible";
+  const role = isShown ? roleOf(node) : null;
+  const isUsed = isShown && isUsable(node, role, around.cursor);
+  const isDoubtful = around.isDoubtful || hasAttribute(node, "aria-disabled") || matches(node, ":disabled");
+  const isCell = CELLS.has(role) && !isUsed;
+  // A page's own kind of button is named when it is known what is in it.
+  const name = role === null || role === "paragraph" || isCell ? "" : nameOf(node, role);
+  if (hasAttribute(node, "inert")) {
+    if (!gathering.isInteractive) into.push({role: role ?? "generic", name, states: " [inert]", children: []});
+    return;
+  }
+  const isTold = isUsed || role === "iframe" || DIALOGS.has(role) ||
+    (!gathering.isInteractive && !around.isNamed && isWorthTelling(role, name));
+  const isNamed = around.isNamed || (isTold && !isCell && Boolean(name) && NAMED_BY_CONTENT.has(role));
+  const inner = {
+    cursor: style.cursor,
+    isDoubtful,
+    isNamed,
+    // Text that an element above already has as its name is not repeated. A label is read out with its field.
+    isCovered: !isShown || isNamed || around.isCovered || isLabelOfShown(node) || tag === around.caption,
+    caption: isTold ? CAPTIONS[tag] ?? null : around.caption,
+    links: KEPT.has(role) && role !== "paragraph" ? new Map() : around.links,
+  };
+  if (!isTold) {
+    gatherContent(node, tag, into, inner, depth, gathering);
+    return;
+  }
+  const item = {
+    role: role ?? "generic", name, element: node, children: [], isReferred: isUsed || REFERRED.has(role),
+    states: statesOf(node, role ?? "", gathering, isUsed && isDoubtful), value: valueOf(node, role), isDropped: false,
+  };
+  gathering.chars += name.length + item.value.length + 10;
   // These say all of it in their own line.
-  if (tag === "svg" || (isWritten && VALUED.has(role))) return;
+  if (!isFrame(node) && !VALUED.has(role)) gatherContent(node, tag, item.children, inner, depth, gathering);
+  finish(item, role, isUsed, around, gathering);
+  if (item.isDropped) return;
+  // A text that the thing after it is called by is its label.
+  const before = into.at(-1);
+  if (before?.role === "text" && item.name && squeeze(before.name) === item.name) into.pop();
+  into.push(item);
+  if (item.isReferred) gathering.referred.push(item);
+  if (DIALOGS.has(role) && isModal(node)) gathering.modals.push(item);
+}
+
+const CAPTIONS = {fieldset: "legend", figure: "figcaption", table: "caption"};
+
+function gatherContent(node, tag, into, around, depth, gathering) {
+  if (OPAQUE.has(tag)) return;
   const isFolded = tag === "details" && !node.open;
   for (const child of contentNodesOf(node)) {
     const isSummary = child instanceof Element && tagOf(child) === "summary";
-    if (isFolded ? isSummary : isShown || child instanceof Element) write(child, inner, notes, covered);
+    if (isFolded ? isSummary : true) gather(child, into, around, depth + 1, gathering);
   }
 }
 
-function isWorthALine(role, name) {
-  if (role === null || role === "paragraph") return false;
-  return KEPT.has(role) || Boolean(name) || role === "separator" || role === "heading";
+function isWorthTelling(role, name) {
+  if (role === null || role === "separator" || role === "rowgroup") return false;
+  return KEPT.has(role) || CELLS.has(role) || Boolean(name) || role === "heading";
 }
 
-function writeRuns(node, depth, notes) {
-  // A paragraph is one line of text, unless there is something to use in it.
-  const hasMore = Array.from(queryAll(node, "*")).some((each) => {
-    const role = roleOf(each);
-    return isUsable(each, role) || isWorthALine(role, nameOf(each, role));
-  });
-  if (hasMore) {
-    for (const child of contentNodesOf(node)) write(child, depth, notes, false);
-    return;
+function finish(item, role, isUsed, around, gathering) {
+  // Now that it is known what is in it.
+  const {children, element} = item;
+  if (isUsed && role === null) {
+    // With things of its own in it, it is a container that can be clicked.
+    const isPlain = children.every((child) => child.role === "text");
+    item.name = nameOf(element, isPlain ? "button" : null);
+    if (isPlain) item.children = [];
+    const box = item.name || !isPlain ? null : boundsOf(element);
+    item.isDropped = box !== null && (box.width < 1 || box.height < 1);
+  } else if (!isUsed && children.length === 0 && !item.name) {
+    item.isDropped = !["iframe", "video", "dialog", "alertdialog"].includes(role) && !CELLS.has(role);
+  } else if (role === "heading" && children.length === 1 && children[0].name === item.name) {
+    item.name = "";
+  } else if (HEADED.has(role) && children[0]?.role === "heading" && headlineOf(children[0]) === item.name) {
+    item.name = "";
   }
-  const text = squeeze(contentOf(node, null, 0));
-  if (text) notes.add(depth, `text ${quote(text)}`);
+  if (role === "link" && item.children.length === 0) mergeTwins(item, around.links);
+}
+
+const headlineOf = (heading) => heading.name || heading.children[0]?.name;
+
+function mergeTwins(link, links) {
+  // A picture that leads where the text beside it leads says nothing new.
+  const href = attributeOf(link.element, "href");
+  if (!href || !leadsSomewhere(link.element)) return;
+  link.isPicture = squeeze(textContentOf(link.element) ?? "") === "";
+  const twin = links.get(href);
+  const isAlike = twin !== undefined && (twin.name === link.name || (twin.isPicture ? !twin.name : !link.name));
+  if (isAlike && twin.isPicture && !link.isPicture) twin.isDropped = true;
+  else if (isAlike) link.isDropped = true;
+  if (!link.isDropped) links.set(href, link);
+}
+
+function isModal(dialog) {
+  // Shown as such by the browser, or called so by the page and really on top of it.
+  if (matches(dialog, ":modal")) return true;
+  if (attributeOf(dialog, "aria-modal") !== "true") return false;
+  return checkVisibility(dialog, {opacityProperty: true}) && isOnTop(dialog);
+}
+
+function isOnTop(element) {
+  const at = middleOf(element);
+  const hit = at === null ? null : elementAt(at.x, at.y);
+  return hit !== null && isInside(hit, element);
+}
+
+function topmost(modals) {
+  // The one that a press would reach, of several that are open.
+  return modals.findLast(({element}) => isOnTop(element)) ?? modals.at(-1);
+}
+
+function gathered(order, roots) {
+  const gathering = new Gathering(order);
+  const around = {cursor: "", isDoubtful: false, isNamed: false, isCovered: false, caption: null, links: new Map()};
+  gathering.items = [];
+  for (const root of roots) gather(root, gathering.items, around, 0, gathering);
+  return gathering;
 }
 
 function snapshot(order) {
   // The whole document, or the element that was located before.
-  const notes = new Notes(order);
-  const root = order.isPart ? held : document.body || document.documentElement;
-  if (order.isPart && (root === null || !root.isConnected)) return unmet("attached");
-  if (root) {
-    if (order.isPart) write(root, 0, notes, false);
-    else for (const child of contentNodesOf(root)) write(child, 0, notes, false);
-  }
-  return {done: {lines: notes.lines, frames: notes.frames, isCut: notes.isCut}};
-}
-
-function holdRef(ref) {
-  held = byRef(ref);
-  return held !== null;
+  const root = order.isPart ? held : theBody() || theRoot();
+  if (order.isPart && (root === null || !isAttached(root))) return unmet("attached");
+  return inOnePass(() => {
+    const content = root ? Array.from(contentNodesOf(root)) : [];
+    const part = gathered(order, order.isPart ? [root] : content);
+    // Whether a thing is the only one of its kind is a matter of the whole document.
+    const all = order.isPart ? gathered({...order, isInteractive: true}, contentNodesOf(theBody() ?? root)) : part;
+    for (const item of all.isCut ? [] : all.referred) item.facts = factsOf(item.element);
+    const counts = all.isCut ? null : tally(all.referred.map((item) => item.facts));
+    showing++;
+    const isModal = !order.isPart && part.modals.length > 0;
+    const outline = new Outline(order, counts);
+    outline.write(isModal ? [topmost(part.modals)] : part.items);
+    return {done: {lines: outline.lines, frames: outline.frames, isCut: part.isCut || outline.isCut, isModal}};
+  });
 }

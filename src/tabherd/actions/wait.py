@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from .. import wire
 from ..browsers.port import TabPort
-from ..errors import InvalidRequest, JavascriptError
+from ..errors import InvalidRequest, JavascriptError, StaleRef
 from .evaluate import evaluate
 from .locate import ATTACHED, RETRY_S, VISIBLE, Held, Search, locate, look
 from .progress import Progress
@@ -52,15 +52,22 @@ async def _for_element(tab: TabPort, parts: list[dict[str, Any]], label: str, st
     if state in ("visible", "attached"):
         await locate(tab, search, progress)
         return
+    is_seen = False
     while True:
         try:
             found = await look(tab, search, slice_ms=0)
+        except StaleRef:
+            if is_seen:
+                # What the ref named has gone, which is what was waited for.
+                return
+            raise
         except DocumentLost:
             # The document that had it is gone; the next one says whether it has it too.
             await asyncio.sleep(RETRY_S)
             continue
         if not isinstance(found, Held):
             return
+        is_seen = True
         progress.waits(state, target=label, element=found.element)
         await asyncio.sleep(AGAIN_S)
 

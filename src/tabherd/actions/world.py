@@ -26,14 +26,30 @@ from ..errors import StateConflict
 from .evaluate import is_navigation
 
 _NAME: Final = "tabherd"
-_FILES: Final = ("roles.js", "query.js", "ready.js", "fields.js", "snapshot.js")
+_FILES: Final = (
+    "dom.js",
+    "roles.js",
+    "query.js",
+    "refs.js",
+    "ready.js",
+    "fields.js",
+    "snapshot.js",
+    "outline.js",
+    "alike.js",
+    "nearest.js",
+    "obstacles.js",
+    "files.js",
+    "drag.js",
+)
 # What may be called from here.
 _FUNCTIONS: Final = (
-    *("locate", "through", "isReached", "releaseGuard", "step", "scrollPage"),
-    *("readPage", "addressOf", "describePage", "snapshot", "holdRef", "heldFrame"),
+    *("locate", "through", "isReached", "releaseGuard", "step", "releaseInput", "scrollPage"),
+    *("readPage", "addressOf", "describePage", "screenScale", "snapshot", "holdRef", "heldFrame", "nearest", "entered"),
+    *("hold", "heldInput", "expectFiles", "clearFiles", "filesGiven"),
+    *("watchDrag", "isCarrying", "dragEnd", "pressJudged"),
 )
-# The one handle that is ever asked for: that of a frame, while it is being entered.
-_GROUP: Final = f"{_NAME} frame"
+# Handles are asked for only of a frame, while it is being entered, and of an input, while it is being given files.
+_GROUP: Final = f"{_NAME} handle"
 _NO_FRAME: Final = "No frame"
 _NO_WORLD: Final = "Cannot find context"
 # What is sent to a frame with a renderer of its own in the moment in which it goes to another document is sometimes
@@ -60,6 +76,8 @@ _SOURCE: Final = _source()
 # The script's name in its world. One of another version, from before an upgrade of ours, is not taken for it.
 _SCRIPT: Final = f"{_NAME}_{hashlib.sha256(_SOURCE.encode()).hexdigest()[:12]}"
 _HELD: Final = f"{_SCRIPT}.heldFrame()"
+_HELD_INPUT: Final = f"{_SCRIPT}.heldInput()"
+_HOLD: Final = f"function() {{ {_SCRIPT}.hold(this); }}"
 # Strict, so that a page's own code, should it be met, cannot look at the arguments of its caller.
 _CALL: Final = f"""function(token, name, argument) {{
   "use strict";
@@ -89,7 +107,7 @@ class World:
     async def of(cls, tab: TabPort) -> World:
         """In the main document."""
         # Chromium names the main frame after its target.
-        main = cls(tab, tab, *tab.script) if tab.script is not None else await cls._in_frame(tab, tab, tab.target_id)
+        main = cls(tab, tab, *tab.script) if tab.script is not None else await cls.in_frame(tab, tab, tab.target_id)
         main._is_main = True
         return main
 
@@ -114,6 +132,10 @@ class World:
 
     async def enter(self) -> World:
         """Into the document of the frame that the script holds."""
+        return await self.in_frame(self._tab, self._port, await self.held_frame_id())
+
+    async def held_frame_id(self) -> str:
+        """Which frame the script holds."""
         params = {"expression": _HELD, "contextId": self._context_id, "objectGroup": _GROUP}
         held = (await self._ask("Runtime.evaluate", params))["result"]
         if "objectId" not in held:
@@ -127,10 +149,33 @@ class World:
         node = described["node"]
         if "frameId" not in node:
             raise DocumentLost("the frame has no document yet")
-        return await self._in_frame(self._tab, self._port, node["frameId"])
+        frame_id: str = node["frameId"]
+        return frame_id
+
+    @property
+    def port(self) -> SessionPort:
+        """The session that the document answers on."""
+        return self._port
+
+    async def hold(self, backend_node_id: int) -> None:
+        """Have the script hold that node of its document."""
+        # It may not be there yet.
+        await self.run("addressOf")
+        node = {"backendNodeId": backend_node_id, "executionContextId": self._context_id, "objectGroup": _GROUP}
+        resolved = (await self._ask("DOM.resolveNode", node))["object"]["objectId"]
+        await self._ask("Runtime.callFunctionOn", {"functionDeclaration": _HOLD, "objectId": resolved})
+        await self._ask("Runtime.releaseObjectGroup", {"objectGroup": _GROUP})
+
+    async def give_files(self, paths: list[str]) -> None:
+        """Put these files into the input that the script holds, with the events of a person's choice."""
+        params = {"expression": _HELD_INPUT, "contextId": self._context_id, "objectGroup": _GROUP}
+        object_id = (await self._ask("Runtime.evaluate", params))["result"]["objectId"]
+        await self._ask("DOM.setFileInputFiles", {"objectId": object_id, "files": paths})
+        await self._ask("Runtime.releaseObjectGroup", {"objectGroup": _GROUP})
 
     @classmethod
-    async def _in_frame(cls, tab: TabPort, port: SessionPort, frame_id: str) -> World:
+    async def in_frame(cls, tab: TabPort, port: SessionPort, frame_id: str) -> World:
+        """In the document of that frame, which may have a session of its own."""
         try:
             return cls(tab, port, await cls._context(port, frame_id))
         except CdpFailure as failure:
@@ -143,7 +188,12 @@ class World:
 
     @staticmethod
     async def _context(port: SessionPort, frame_id: str) -> int:
-        made = await port.call("Page.createIsolatedWorld", {"frameId": frame_id, "worldName": _NAME})
+        try:
+            made = await port.call("Page.createIsolatedWorld", {"frameId": frame_id, "worldName": _NAME})
+        except CdpFailure as failure:
+            if not is_navigation(failure):
+                raise
+            raise DocumentLost(failure.message) from failure
         context_id: int = made["executionContextId"]
         return context_id
 

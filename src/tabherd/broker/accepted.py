@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -11,10 +12,12 @@ import msgspec
 from .. import wire
 from ..actions.keys import is_paste
 from ..actions.progress import Progress
+from ..browsers.dialogs import Told
 from ..core.gate import Ticket
 from ..core.lifecycle import CommandEvent, CommandState
 from ..core.model import Command, Idempotency
-from ..errors import CommandTimedOut, LeaseLost, OutcomeUnknown, PolicyDenied, QueueWaitTimedOut
+from ..errors import CommandTimedOut, LeaseLost, NotOwner, OutcomeUnknown, PolicyDenied, QueueWaitTimedOut
+from .caller import Caller
 from .registry import LiveTab
 
 Request = wire.AnyAction | wire.Steps
@@ -56,8 +59,27 @@ class Accepted:
         self.keeps_page = False
         # The steps that are done, if it has several.
         self.steps: list[wire.StepView] = []
+        # Dialogs that opened and that no step of it tells of.
+        self.told = Told()
+        # How the page looks that did not allow it, for the details of its error; empty when nobody asked.
+        self.picture: dict[str, str] = {}
         # Settled with its end, for those who repeat its idempotency key or cancel it.
         self.ended: asyncio.Future[wire.CommandView] = asyncio.get_running_loop().create_future()
+
+
+def action_of(accepted: Accepted, request: Request) -> wire.AnyAction:
+    """What it failed at: itself, the step that failed, or else the one that was under way."""
+    if not isinstance(request, wire.Steps):
+        return request
+    done = accepted.steps
+    return request.steps[len(done) - 1 if done and not done[-1].ok else len(done)]
+
+
+def shortened(error: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is kept of an outcome that is too large: that there was a result, or which error."""
+    if error is None:
+        return {"result": None}
+    return {"error": {**error, "details": {"commandId": error["details"].get("commandId")}}}
 
 
 def encode_outcome(body: dict[str, Any]) -> str:
@@ -86,7 +108,19 @@ def kind_of(request: Request) -> str:
 def scopes_of(request: Request) -> set[str]:
     """What a credential needs for it."""
     actions = request.steps if isinstance(request, wire.Steps) else [request]
-    return {"evaluate" if runs_script(action) else "browse" for action in actions}
+    scopes = {"evaluate" if runs_script(action) else "browse" for action in actions}
+    # Whoever gives a page a file can read it there.
+    return scopes | {"files"} if any(isinstance(action, wire.Upload) for action in actions) else scopes
+
+
+def refuse_foreign_files(request: Request, caller: Caller, tab: LiveTab) -> None:
+    """Raise `NotOwner` for files of a session that is only shared with the caller, who could not fetch them either."""
+    if "files" in scopes_of(request) and not caller.may_see(tab.session.row.agent_id):
+        raise NotOwner(
+            "The session is shared, but its files are its owner's alone.",
+            action="Ask its owner to upload the file, or use a session of your own.",
+            sessionId=tab.row.session_id,
+        )
 
 
 def refuse_paste(request: Request) -> None:

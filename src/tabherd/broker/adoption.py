@@ -67,7 +67,7 @@ class Adoption:
         marks: Marks,
         events: EventBus,
         clock: Callable[[], int],
-        listen: Callable[[str], PageListener],
+        listen: Callable[[Browser], PageListener],
     ) -> None:
         self._node_id = node_id
         self._store = store
@@ -82,7 +82,7 @@ class Adoption:
         self._marks = marks
         self._events = events
         self._clock = clock
-        # Whom the browser of that id tells about its pages.
+        # Whom that browser tells about its pages.
         self._listen = listen
 
     async def run(self) -> None:
@@ -135,7 +135,7 @@ class Adoption:
         assert browser is not None
         bound: set[str] = set()
         try:
-            await browser.watch_pages(self._listen(browser.row.id))
+            await browser.watch_pages(self._listen(browser.row))
             context_ids, pages = set(await browser.context_ids()), await browser.pages()
             # All at once: a page that does not answer is given up after seconds, and must not delay the others.
             attached = await asyncio.gather(*(self._attach(browser, row) for row in sessions))
@@ -203,7 +203,7 @@ class Adoption:
                 self._recovery.quarantine(tab)
         for page in pages:
             if page.target_id not in known and page.context_id == row.context_id and (row.context_id or page.opener_id):
-                self._listen(browser.row.id).page_opened(page)
+                self._listen(browser.row).page_opened(page)
         log.info("session adopted", sessionId=row.id, agentId=row.agent_id)
         self._events.publish(
             "session_recovered",

@@ -322,6 +322,7 @@ class Broker:
             tabs=self.tabs,
             recovery=self._recovery,
             checkpoints=self._checkpoints,
+            files=self.files,
             keys=Keys(store=store, clock=clock),
             ledger=self._ledger,
             auditor=self.auditor,
@@ -507,7 +508,7 @@ class Broker:
             launcher=self._launcher,
             listener=Listener(
                 record=self._record_browser,
-                listen_on=lambda row: self._listen_on(row.id),
+                listen_on=self._listen_on,
                 forget=self._forget_browser,
                 on_ready=lambda row: self._publish_browser("browser.ready", row),
                 on_gone=self._browser_gone,
@@ -567,8 +568,8 @@ class Broker:
     def _publish_browser(self, event: str, row: Browser, **fields: Any) -> None:
         self.events.publish(event, browserId=row.id, pool=row.pool, **fields)
 
-    def _listen_on(self, browser_id: str) -> PageListener:
-        return _Pages(browser_id, self.tabs, self._pooling, self._registry)
+    def _listen_on(self, row: Browser) -> PageListener:
+        return _Pages(row, self.settings, self.tabs, self._pooling, self._registry)
 
     def _browser_gone(self, row: Browser, reason: str) -> None:
         """Its contexts died with it: the sessions that were in it get another one."""
@@ -606,9 +607,11 @@ class Broker:
 class _Pages:
     """Tells one browser's news about pages to whom they concern."""
 
-    def __init__(self, browser_id: str, tabs: Tabs, pooling: Pooling, registry: Registry) -> None:
+    def __init__(self, browser: Browser, settings: Settings, tabs: Tabs, pooling: Pooling, registry: Registry) -> None:
         self._registry = registry
-        self._browser_id = browser_id
+        self._browser_id = browser.id
+        self._pool = browser.pool
+        self._settings = settings
         self._tabs = tabs
         self._pooling = pooling
 
@@ -624,3 +627,6 @@ class _Pages:
 
     def answers_dialogs(self, target_id: str) -> bool:
         return self._registry.answers_dialogs(target_id)
+
+    def accepts_dialogs(self) -> bool:
+        return self._settings.current.pools[self._pool].dialogs == "accept"

@@ -1,4 +1,4 @@
-"""Running one command on one tab: gate, fence, page, outcome.
+"""Running one command on one tab: gate, fence, outcome; what is done to the page is in `performing.py`.
 
 Every accepted command ends in exactly one outcome, and two commands never overlap on a tab. A command whose time ran
 out, or whose caller left, may still be at work inside the page, so its tab is quarantined: nobody is granted the tab
@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from .. import wire
-from ..browsers.port import BrowserGone, TabGone
 from ..core import lease
 from ..core.gate import Queued, Ticket
 from ..core.lifecycle import COMMAND, CommandEvent, CommandState, TabState, advance
@@ -24,7 +23,6 @@ from ..core.model import Command, Idempotency, changed
 from ..errors import (
     BrowserCrashed,
     CommandNotFound,
-    CommandTimedOut,
     LeaseLost,
     NotOwner,
     OutcomeUnknown,
@@ -33,26 +31,38 @@ from ..errors import (
     from_wire,
 )
 from ..metrics import Metrics
-from .accepted import Accepted, Cancelled, Repeated, Request, encode_outcome, event_of, kind_of, refuse_paste, scopes_of
-from .access import Access, is_visible, page_of
+from .accepted import (
+    Accepted,
+    Cancelled,
+    Repeated,
+    Request,
+    encode_outcome,
+    event_of,
+    kind_of,
+    refuse_foreign_files,
+    refuse_paste,
+    scopes_of,
+    shortened,
+)
+from .access import Access, is_visible
 from .audit import Auditor
 from .caller import Caller
 from .checkpoints import Checkpoints
+from .evidence import details_of
+from .files import Files
 from .idempotency import Keys
 from .ids import Ids, epoch_of_command
-from .leases import SERVER_STOPPED, Perform
+from .leases import Perform
 from .ledger import OUTCOME_MAX_CHARS, Ledger, unseen
 from .marks import Marks
-from .patience import settled, to_the_end
+from .patience import to_the_end
+from .performing import Performing
 from .recovery import Recovery
 from .registry import LiveTab, Registry
 from .settings import Settings
 from .tabs import Tabs
 from .turns import Turns
 from .views import command_view
-
-# What leaves the page that is there; before it, what that page keeps is read once more.
-LEAVING = (wire.Navigate, wire.Back, wire.Forward, wire.Reload)
 
 CLOSE_UNWANTED = wire.Close(wait_policy="wait_with_timeout")
 
@@ -72,6 +82,7 @@ class Commands:
         tabs: Tabs,
         recovery: Recovery,
         checkpoints: Checkpoints,
+        files: Files,
         keys: Keys,
         ledger: Ledger,
         auditor: Auditor,
@@ -101,7 +112,16 @@ class Commands:
         self._clock = clock
         self._refuse_when_draining = refuse_when_draining
         self._spawn = spawn
-        self._perform = perform
+        self._performing = Performing(
+            settings=settings,
+            registry=registry,
+            tabs=tabs,
+            recovery=recovery,
+            checkpoints=checkpoints,
+            files=files,
+            clock=clock,
+            perform=perform,
+        )
         # Commands that wait or run, by id.
         self._accepted: dict[str, Accepted] = {}
 
@@ -128,6 +148,7 @@ class Commands:
         tab = self._access.usable_tab(caller, tab_id, request.session_id, request.fence)
         for scope in scopes_of(request):
             caller.require(scope)
+        refuse_foreign_files(request, caller, tab)
         if self._settings.current.pools[tab.session.row.pool].isolation != "browser":
             refuse_paste(request)
         if request.idempotency_key is not None:
@@ -298,7 +319,7 @@ class Commands:
         assert tab.clear_mark is None, "the command before was never proven stopped"
         tab.clear_mark = partial(self._marks.clear, self._marks.set(tab.row.id, ticket.id))
         try:
-            result = await self._run_granted(accepted, request)
+            result = await self._performing.run(accepted, request)
         except Cancelled as error:
             self._give_back(accepted, request)
             return await self._record(accepted, request, error=error)
@@ -316,109 +337,10 @@ class Commands:
             raise Cancelled
         if self._access.usable_tab(caller, tab.row.id, request.session_id, request.fence) is not tab:
             raise LeaseLost("The tab changed hands while the command waited.", tabId=tab.row.id)
+        refuse_foreign_files(request, caller, tab)
         if tab.port is not None and tab.row.state not in (TabState.READY, TabState.PAUSED):
             # Granted, and then the page died while the command was written down.
             raise BrowserCrashed("The page died before the command was sent.", tabId=tab.row.id)
-
-    async def _run_granted(self, accepted: Accepted, request: Request) -> Any:
-        """Perform it within what is left of its time; raises what the caller should hear."""
-        tab, ticket, progress, port = accepted.tab, accepted.ticket, accepted.progress, accepted.tab.port
-        running = asyncio.ensure_future(self._perform_on(accepted, request))
-        tab.running = running
-        try:
-            await settled(running, max(0.0, (ticket.deadline_at - self._clock()) / 1000))
-            if not running.done():
-                raise self._timed_out(accepted, request)
-            if running.cancelled():
-                accepted.may_go_on = progress.has_acted
-                raise self._cancelled(accepted, request)
-            return running.result()
-        except asyncio.CancelledError:
-            accepted.may_go_on = progress.has_acted
-            raise
-        except (BrowserGone, TabGone) as error:
-            what = "browser" if isinstance(error, BrowserGone) else "page"
-            if isinstance(error, BrowserGone) and tab.port is port:
-                self._recovery.browser_lost(tab)
-            if error.was_sent or progress.has_acted:
-                raise OutcomeUnknown(f"The {what} died while the command ran.", tabId=tab.row.id) from error
-            raise BrowserCrashed(f"The {what} died before the command was sent.", tabId=tab.row.id) from error
-        finally:
-            tab.running = None
-            if not running.done():
-                running.cancel()
-
-    def _timed_out(self, accepted: Accepted, request: Request) -> TabherdError:
-        """Its time is over. Either nothing was done to the page yet, or nobody knows what still goes on in it."""
-        untouched = accepted.progress.failure()
-        if untouched is not None:
-            return untouched
-        accepted.may_go_on = True
-        accepted.keeps_page = request.on_timeout == "keep"
-        consequence = (
-            "the page was kept, and its effects may continue"
-            if accepted.keeps_page
-            else "the tab is quarantined until its page is replaced"
-        )
-        return CommandTimedOut(
-            f"The command's time ran out while it ran; {consequence}.",
-            tabId=accepted.tab.row.id,
-            effectsMayContinue=accepted.keeps_page,
-        )
-
-    def _cancelled(self, accepted: Accepted, request: Request) -> Exception:
-        """Why a command that ran was ended by somebody else."""
-        tab = accepted.tab
-        if accepted.is_cancelled:
-            accepted.keeps_page = request.on_timeout == "keep"
-            return Cancelled()
-        ended = self._registry.ended(tab.row.id)
-        if ended is not None and ended.reason == SERVER_STOPPED:
-            # The session lives on without us; what became of the command nobody will know.
-            return OutcomeUnknown("The server stopped while the command ran.", tabId=tab.row.id)
-        if tab.row.state is TabState.DEAD and not tab.session.is_ending:
-            accepted.may_go_on = False
-            return OutcomeUnknown("The page died while the command ran.", tabId=tab.row.id)
-        return LeaseLost("The session ended while the command ran.", sessionId=tab.row.session_id)
-
-    async def _perform_on(self, accepted: Accepted, request: Request) -> Any:
-        tab, progress = accepted.tab, accepted.progress
-        if isinstance(request, wire.Steps):
-            return await self._perform_steps(accepted, request)
-        if isinstance(request, wire.Close):
-            return await self._tabs.close(tab)
-        if isinstance(request, LEAVING):
-            await self._checkpoints.before_leaving(tab)
-        return await self._perform(page_of(tab), request, progress)
-
-    async def _perform_steps(self, accepted: Accepted, request: wire.Steps) -> list[wire.StepView]:
-        """One after the other; the first that fails is the last."""
-        done = accepted.steps
-        for step in request.steps:
-            kind = kind_of(step)
-            try:
-                done.append(wire.StepView(kind=kind, ok=True, result=await self._perform_step(accepted, request, step)))
-            except TabherdError as error:
-                done.append(wire.StepView(kind=kind, ok=False, error=error.to_wire()))
-                if accepted.may_go_on:
-                    # The page has to be replaced: the whole command is one whose time ran out.
-                    raise
-                break
-        return done
-
-    async def _perform_step(self, accepted: Accepted, request: wire.Steps, step: wire.AnyAction) -> Any:
-        """A step that names a time ends at it, if that is before the end of the time of all."""
-        if step.timeout_ms is None:
-            return await self._perform_on(accepted, step)
-        limit_ms = max(step.timeout_ms, self._settings.current.gate.timeout_floor_ms)
-        running = asyncio.ensure_future(self._perform_on(accepted, step))
-        try:
-            await settled(running, limit_ms / 1000)
-            if not running.done():
-                raise self._timed_out(accepted, step if step.on_timeout == "keep" else request)
-            return running.result()
-        finally:
-            running.cancel()
 
     def _stop(self, accepted: Accepted) -> None:
         """Have it end as cancelled, wherever it is."""
@@ -454,26 +376,36 @@ class Commands:
         event = CommandEvent.COMPLETE if error is None else event_of(error, command.state)
         # However it ended: the steps that were done are told.
         body: dict[str, Any] = {"result": result if error is None else accepted.steps or None}
+        told = details_of(accepted.told)
         if isinstance(error, TabherdError):
             error.details.setdefault("commandId", command.id)
+            error.details |= told
             if accepted.steps:
                 error.details["steps"] = msgspec.to_builtins(accepted.steps)
             body = {"error": error.to_wire()}
         elif isinstance(request, wire.Steps) and error is None and not result[-1].ok:
             event, body = CommandEvent.FAIL, {"result": result, "error": result[-1].error}
+        body |= told
+        kept = encode_outcome(body)
+        if accepted.picture:
+            # The caller gets it, and nobody keeps it.
+            body["error"] = {**body["error"], "details": {**body["error"]["details"], **accepted.picture}}
+            if isinstance(error, TabherdError):
+                error.details |= accepted.picture
         ended_at = self._clock()
         ended = accepted.command = changed(
             command,
             state=advance(COMMAND, command.state, event),
             ended_at=ended_at,
             duration_ms=ended_at - command.created_at - command.queued_ms,
-            outcome=encode_outcome(body),
+            outcome=encode_outcome(body) if accepted.picture else kept,
         )
         self._metrics.commands_total.inc(command.kind, ended.state)
         self._metrics.command_seconds.observe(ended.duration_ms / 1000, command.kind)
         if accepted.is_recorded:
-            is_small = len(ended.outcome) <= OUTCOME_MAX_CHARS
-            self._ledger.record(ended if is_small else changed(ended, outcome='{"result":null}'))
+            if len(kept) > OUTCOME_MAX_CHARS:
+                kept = encode_outcome({**shortened(body.get("error")), **told})
+            self._ledger.record(changed(ended, outcome=kept))
         self._auditor.note(
             agent_id=ended.agent_id,
             controller_id=ended.controller_id,

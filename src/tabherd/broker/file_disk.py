@@ -3,6 +3,7 @@
     <root>/<sessionId>/downloads/<guid>              a whole download; `<guid>.crdownload` while it is on its way
     <root>/<sessionId>/notes/<guid>                  its name and origin, so that they outlive the server
     <root>/<sessionId>/uploads/<name>                what a page is given, under the name that the page will see
+    <root>/<sessionId>/given/<guid>/<name>           the same for a download, once a page was given it
     <root>/<sessionId>/incoming/<n>                  an upload that is not whole yet
 
 What a download has become can be read off the disk alone; a note is written once. Every directory is the owner's alone.
@@ -46,7 +47,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 class SessionDirs:
     """Where one session's files are."""
 
-    __slots__ = ("downloads", "incoming", "notes", "top", "uploads")
+    __slots__ = ("downloads", "given", "incoming", "notes", "top", "uploads")
 
     def __init__(self, root: Path, session_id: str) -> None:
         assert session_id.startswith("ses"), f"{session_id!r} is not ours to make a path of"
@@ -56,6 +57,7 @@ class SessionDirs:
         self.notes = self.top / "notes"
         self.uploads = self.top / "uploads"
         self.incoming = self.top / "incoming"
+        self.given = self.top / "given"
 
     def of(self, file: ShelfFile) -> Path:
         """Where a whole file is."""
@@ -102,6 +104,21 @@ def size_of(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def path_to_give(dirs: SessionDirs, file: ShelfFile) -> Path | None:
+    """Where a whole file is under the name that it is served by, which a page will see; None when it is gone."""
+    path = dirs.of(file)
+    if size_of(path) is None:
+        return None
+    if file.source == "upload":
+        return path
+    # The browser has named it by its id. A second link costs no room, and goes with the session as all of it does.
+    named = dirs.given / file.disk_name / file.name
+    if size_of(named) is None:
+        make_private(named.parent)
+        named.hardlink_to(path)
+    return named
 
 
 def sizes_of_download(dirs: SessionDirs, guid: str) -> tuple[int | None, int | None]:

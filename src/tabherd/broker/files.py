@@ -1,9 +1,9 @@
 """The verbs about files of sessions, and what the life of a session means for them.
 
 Each session has a directory to itself. What its pages download goes there and is served by the name that the site
-suggested; what its owner uploads goes there and can be given to a page. The directory lives as long as the session: it
-goes when the session ends or is pooled, and what a server that died left of sessions that are over goes at the next
-start.
+suggested; what its owner uploads goes there. Both can be given to its pages, by name. The directory lives as long as
+the session: it goes when the session ends or is pooled, and what a server that died left of sessions that are over goes
+at the next start.
 
 Sessions that share a profile share its downloads, so those stay forbidden; a browser that is only attached to is left
 as it is. Uploads work everywhere.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Collection, Coroutine
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import structlog
@@ -36,6 +36,11 @@ from .shelf import FileState, Shelf, ShelfFile
 from .views import rfc3339
 
 log = structlog.get_logger("files")
+
+# How many names of files that exist, the latest, are told to whoever asks for one that does not.
+NAMES_SHOWN: Final = 10
+# What is repeated of a name that does not exist.
+NAME_SHOWN_MAX: Final = 200
 
 
 class OpenFile(msgspec.Struct, frozen=True):
@@ -82,16 +87,7 @@ class Files:
     async def open(self, caller: Caller, session_id: str, name: str) -> OpenFile:
         """One file, to be read piece by piece. Its name is looked up, never made a path of."""
         live, files = await self._owned(caller, session_id)
-        file = files.shelf.named(name)
-        if file is None or file.state is FileState.CANCELED:
-            raise FileNotFound("The session has no such file.", sessionId=session_id)
-        if file.is_running:
-            raise StateConflict(
-                "The file is still on its way.",
-                action="Wait for the event session.download, or list the files until its state is completed.",
-                sessionId=session_id,
-                sizeBytes=file.size_bytes,
-            )
+        file = _whole(files, name)
         opened = await self._on_disk(files, file_disk.open_plain, files.dirs.of(file))
         if opened is None:
             raise FileNotFound("The file is gone from the disk.", sessionId=session_id)
@@ -121,6 +117,26 @@ class Files:
             files.shelf.remove(file)
             raise
         return wire.UploadedFile(name=file.name, size_bytes=file.size_bytes, path=str(files.dirs.of(file)))
+
+    # --- For commands ---------------------------------------------------------------------------------------
+
+    async def to_paths(self, session: Session, request: wire.Upload) -> wire.Upload:
+        """The same with paths in the place of the names of the session's files, for the page that is given them.
+
+        Names are looked up, never made a path of. Whether the caller may use them is for the caller of this to know.
+        """
+        files = self._of(session)
+        try:
+            await files.look()
+        except FilesGone:
+            raise _over(session.id) from None
+        paths: list[str] = []
+        for name in request.files:
+            path = await self._on_disk(files, file_disk.path_to_give, files.dirs, _whole(files, name))
+            if path is None:
+                raise FileNotFound("The file is gone from the disk.", sessionId=session.id, name=name)
+            paths.append(str(path))
+        return msgspec.structs.replace(request, files=paths)
 
     # --- The life of a session ------------------------------------------------------------------------------
 
@@ -291,6 +307,27 @@ class Files:
 
 def _over(session_id: str) -> LeaseLost:
     return LeaseLost("The session has ended.", sessionId=session_id)
+
+
+def _whole(files: SessionFiles, name: str) -> ShelfFile:
+    """The file of that name, if all of it is there."""
+    file = files.shelf.named(name)
+    if file is None or file.state is FileState.CANCELED:
+        has = [other.name for other in files.shelf if other.state is FileState.COMPLETED]
+        raise FileNotFound(
+            f"The session has no file '{name[:NAME_SHOWN_MAX]}'.",
+            action="Use a name that the session has: details lists the latest. POST /sessions/{id}/files adds one.",
+            sessionId=files.session_id,
+            files=has[-NAMES_SHOWN:],
+        )
+    if file.is_running:
+        raise StateConflict(
+            f"The file '{file.name}' is still on its way.",
+            action="Wait for the event session.download, or list the files until its state is completed.",
+            sessionId=files.session_id,
+            sizeBytes=file.size_bytes,
+        )
+    return file
 
 
 def _refuse_count(shelf: Shelf) -> None:

@@ -163,7 +163,7 @@ class Recovery:
                     await browser.close_tab(target_id)
                     await self._leave_dead(tab)
                     return
-                port = await self._new_page(live, browser)
+                port = await self._new_page(browser, live.row.context_id)
                 await browser.close_tab(target_id)
                 for popup in _offspring(tab, since):
                     await browser.close_tab(popup.row.target_id)
@@ -172,7 +172,7 @@ class Recovery:
                     await browser.end_workers(live.row.context_id)
                 # The command is proven stopped, whether or not this server lives to write the new page down.
                 tab.unmark()
-                page = await self._open_again(live, port, url)
+                port, page = await self._open_again(live, browser, live.row.context_id, port, url)
             except BrowserGone as error:
                 # All of the session is going to be rebuilt as soon as that is known.
                 log.info("the browser died under a rebuild", tabId=tab.row.id, error=str(error))
@@ -191,14 +191,14 @@ class Recovery:
         self._come_up(tab)
         self._publish("tab.rebuilt", tab, generation=tab.row.generation, url=tab.row.url, result="new-tab")
 
-    async def _new_page(self, live: LiveSession, browser: BrowserPort) -> TabPort:
+    async def _new_page(self, browser: BrowserPort, context_id: str) -> TabPort:
         """A blank page in the session's context. A machine that is busy may not manage that at once."""
         for _ in range(NEW_PAGE_ATTEMPTS_MAX - 1):
             try:
-                return await browser.new_tab(live.row.context_id)
+                return await browser.new_tab(context_id)
             except (CdpFailure, TabGone) as error:
-                log.info("a new page did not come up and is tried again", sessionId=live.row.id, error=str(error))
-        return await browser.new_tab(live.row.context_id)
+                log.info("a new page did not come up and is tried again", contextId=context_id, error=str(error))
+        return await browser.new_tab(context_id)
 
     async def _calm(self, tab: LiveTab, target_id: str) -> None:
         """Stop the page as far as that goes without replacing it, and let others on it again."""
@@ -235,20 +235,30 @@ class Recovery:
         tab.wake(tab.gate.lift(self._clock()))
         self._checkpoints.touch(tab.session)
 
-    async def _open_again(self, live: LiveSession, port: TabPort, url: str) -> dict[str, str]:
-        """The page at its old address; one that fails or is slow to load stays as far as it came."""
+    async def _open_again(
+        self, live: LiveSession, browser: BrowserPort, context_id: str, port: TabPort, url: str
+    ) -> tuple[TabPort, dict[str, str]]:
+        """The page at its old address; one that fails or is slow to load stays as far as it came.
+
+        A page that dies of its address is not the end of its session: it is left for a blank one.
+        """
         if live.row.viewport:
             await port.set_viewport(viewport_of(live.row))
         if url == "about:blank" or len(url.encode()) >= URL_MAX_BYTES:
             # An address as long as that may have been cut, and would lead somewhere else.
-            return {"url": "about:blank", "title": ""}
+            return port, {"url": "about:blank", "title": ""}
         try:
             async with asyncio.timeout(LOAD_LIMIT_S):
                 page = await self._perform(port, wire.Navigate(url=url), Progress())
         except (TimeoutError, TabherdError) as error:
             log.info("a page was not opened again in full", url=url[:200], error=str(error))
-            return {"url": url, "title": ""}
-        return {"url": page["url"], "title": page["title"] or ""}
+            return port, {"url": url, "title": ""}
+        except TabGone as error:
+            log.warning("a page dies of its address and is left blank", url=url[:200], error=str(error))
+            blank = await self._new_page(browser, context_id)
+            await browser.close_tab(port.target_id)
+            return await self._open_again(live, browser, context_id, blank, "about:blank")
+        return port, {"url": page["url"], "title": page["title"] or ""}
 
     # --- A whole session ------------------------------------------------------------------------------------
 
@@ -344,13 +354,10 @@ class Recovery:
             made.append(await browser.new_tab(context_id))
         if not wanted:
             await browser.close_tab(made.pop().target_id)
-        ports = dict(zip([tab.row.id for tab in wanted], made, strict=True))
-        opened = await asyncio.gather(*(self._open_again(live, ports[tab.row.id], tab.row.url) for tab in wanted))
-        pages = dict(zip(ports, opened, strict=True))
-        return [
-            (tab, ports.get(tab.row.id), pages.get(tab.row.id, {"url": tab.row.url, "title": tab.row.title}))
-            for tab in tabs
-        ]
+        pairs = zip(wanted, made, strict=True)
+        again = [self._open_again(live, browser, context_id, port, tab.row.url) for tab, port in pairs]
+        opened = dict(zip([tab.row.id for tab in wanted], await asyncio.gather(*again), strict=True))
+        return [(tab, *opened.get(tab.row.id, (None, {"url": tab.row.url, "title": tab.row.title}))) for tab in tabs]
 
     # --- Records --------------------------------------------------------------------------------------------
 

@@ -121,6 +121,8 @@ def command_view(row: Command) -> wire.CommandView:
         error=outcome.get("error"),
         queued_ms=row.queued_ms,
         duration_ms=row.duration_ms,
+        dialogs=msgspec.convert(outcome.get("dialogs", ()), tuple[wire.DialogView, ...]),
+        more_dialogs=outcome.get("moreDialogs", 0),
     )
 
 

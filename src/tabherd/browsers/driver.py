@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -21,6 +22,7 @@ import structlog
 from ..core.model import Browser
 from . import process
 from .cdp import CdpConnection, CdpSession
+from .dialogs import Dialogs
 from .downloads import Downloads, forbid_downloads
 from .frames import FrameSessions
 from .pages import BLANK, PageWatch, in_context, own_profile, page_of
@@ -61,7 +63,10 @@ _GONE_MESSAGES: Final = ("No target", "No session", "Failed to find context")
 class ChromiumTab(CdpSession):
     """One page, through our own attached session."""
 
-    __slots__ = ("_answers_dialogs", "_frames", "cdp_session_id", "script", "target_id")
+    __slots__ = (
+        *("_answering", "_answers_dialogs", "_frames", "_has_open_dialog", "_is_leaving"),
+        *("cdp_session_id", "dialogs", "script", "target_id"),
+    )
 
     def __init__(
         self,
@@ -69,10 +74,17 @@ class ChromiumTab(CdpSession):
         session_id: str,
         target_id: str,
         answers_dialogs: Callable[[str], bool] = lambda target_id: False,
+        accepts_dialogs: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(connection, session_id)
         # Whether somebody else answers the dialogs of that page.
         self._answers_dialogs = answers_dialogs
+        self.dialogs = Dialogs(accepts_dialogs)
+        # The answer to the dialog that is open, while it is kept waiting.
+        self._answering: asyncio.TimerHandle | None = None
+        # A dialog is open that is left to somebody else, and the page is on its way to another document.
+        self._has_open_dialog = False
+        self._is_leaving = False
         self.cdp_session_id = session_id
         self.target_id = target_id
         self.script: tuple[int, str] | None = None
@@ -85,7 +97,10 @@ class ChromiumTab(CdpSession):
     async def prepare(self) -> None:
         """Ask for the events that actions wait for."""
         self.listen("Page.javascriptDialogOpening", self._answer_dialog)
-        self.listen("Page.frameNavigated", self._forget_script)
+        self.listen("Page.javascriptDialogClosed", self._note_closed)
+        self.listen("Page.frameStartedNavigating", self._note_leaving)
+        self.listen("Page.frameNavigated", self._note_arrived)
+        self.listen("Page.frameStoppedLoading", self._note_stopped)
         await asyncio.gather(
             self.call("Page.enable"),
             self.call("Page.setLifecycleEventsEnabled", {"enabled": True}),
@@ -97,20 +112,57 @@ class ChromiumTab(CdpSession):
     async def calm(self) -> None:
         await asyncio.gather(self.call("Page.stopLoading"), self.call("Runtime.terminateExecution"))
 
+    async def freeze(self) -> None:
+        await self.call("Page.setWebLifecycleState", {"state": "frozen"})
+
+    def thaw(self) -> None:
+        self.post("Page.setWebLifecycleState", {"state": "active"})
+        # Freezing has hidden the page, and nothing else shows it again; a hidden one draws nothing, and waits for it.
+        self.post("Emulation.setFocusEmulationEnabled", {"enabled": True})
+
     async def set_viewport(self, viewport: Viewport) -> None:
         size = {"width": viewport.width, "height": viewport.height, "deviceScaleFactor": viewport.device_scale_factor}
         await self.call("Emulation.setDeviceMetricsOverride", {**size, "mobile": False})
 
-    def _forget_script(self, event: Mapping[str, Any]) -> None:
+    def _note_leaving(self, event: Mapping[str, Any]) -> None:
+        if event["frameId"] == self.target_id and not event.get("navigationType", "").endswith("ameDocument"):
+            self._is_leaving = True
+            self._close_dialog_left_open()
+
+    def _note_arrived(self, event: Mapping[str, Any]) -> None:
         if "parentId" not in event["frame"]:
             self.script = None
+            self._is_leaving = False
+
+    def _note_stopped(self, event: Mapping[str, Any]) -> None:
+        if event["frameId"] == self.target_id:
+            self._is_leaving = False
+
+    def _note_closed(self, _: Mapping[str, Any]) -> None:
+        self._has_open_dialog = False
+
+    def _close_dialog_left_open(self) -> None:
+        # A dialog that is still open when the next document is ready can be answered by nobody, and the light headless
+        # build dies of it, with all its tenants, as soon as somebody detaches. The full build closes it by itself.
+        if self._has_open_dialog and self._is_leaving:
+            self.post("Page.handleJavaScriptDialog", {"accept": False})
 
     def _answer_dialog(self, dialog: Mapping[str, Any]) -> None:
+        if self._answering is not None:
+            # The one before has gone without it, and this answer is not for its successor.
+            self._answering.cancel()
+            self._answering = None
         if self._answers_dialogs(self.target_id):
+            # Whether the page may be left is asked before it is on its way.
+            self._has_open_dialog = dialog.get("type") != "beforeunload"
+            self._close_dialog_left_open()
             return
-        # An open dialog blocks the page and every command on it, and nobody is looking: dismiss it, as a person who
-        # wants none of it would, but let a page that asks "leave?" be left.
-        self.post("Page.handleJavaScriptDialog", {"accept": dialog.get("type") == "beforeunload"})
+        reply = self.dialogs.reply(dialog)
+        answer = partial(self.post, "Page.handleJavaScriptDialog", reply.params)
+        if reply.pause_s:
+            self._answering = asyncio.get_running_loop().call_later(reply.pause_s, answer)
+        else:
+            answer()
 
 
 class DrivenBrowser:
@@ -305,7 +357,13 @@ class DrivenBrowser:
 
     async def _attach(self, target_id: str) -> ChromiumTab:
         attached = await self._connection.call("Target.attachToTarget", {"targetId": target_id, "flatten": True})
-        tab = ChromiumTab(self._connection, attached["sessionId"], target_id, self._watch.answers_dialogs)
+        tab = ChromiumTab(
+            self._connection,
+            attached["sessionId"],
+            target_id,
+            self._watch.answers_dialogs,
+            self._watch.accepts_dialogs,
+        )
         self._tabs[target_id] = tab
         self._targets[tab.session_id] = target_id
         tab.listen("Page.loadEventFired", lambda _: self._watch.look_again(target_id))

@@ -152,6 +152,10 @@ class PageWatch:
         """Whether somebody else answers the dialogs of that page."""
         return self._listener is not None and self._listener.answers_dialogs(target_id)
 
+    def accepts_dialogs(self) -> bool:
+        """Whether dialogs are accepted that no command says anything about."""
+        return self._listener is not None and self._listener.accepts_dialogs()
+
     def closing(self, target_id: str) -> None:
         """The page is being closed, if need be by ending its renderer: that is no crash. Its end is told as ever."""
         if target_id in self._pages:

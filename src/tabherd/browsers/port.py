@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..core.model import Browser
+from .dialogs import Dialogs
 
 # Called with the method's parameters.
 Listener = Callable[[Mapping[str, Any]], None]
@@ -70,6 +71,14 @@ class SessionPort(Protocol):
 
     async def call(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
 
+    def post(self, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send a call and care for no answer, not even whether anybody is there to take it."""
+        ...
+
+    def listen(self, method: str, listener: Listener) -> Callable[[], None]:
+        """Hear an event of this session; the returned function stops it."""
+        ...
+
 
 class TabPort(SessionPort, Protocol):
     """One page, through the broker's own attached session."""
@@ -77,13 +86,11 @@ class TabPort(SessionPort, Protocol):
     target_id: str
     # Chromium's flat session id of the broker's attachment.
     cdp_session_id: str
+    # How dialogs of the page are answered, and which have opened.
+    dialogs: Dialogs
     # Where the engine has its script in the main document: the number of its world, and the token that the script
     # shows. None until it was met there; forgotten when the page goes to another document.
     script: tuple[int, str] | None
-
-    def listen(self, method: str, listener: Listener) -> Callable[[], None]:
-        """Hear an event of this page; the returned function stops it."""
-        ...
 
     def expect(self, what: str) -> asyncio.Future[Any]:
         """A future for the caller to settle, e.g. from a listener; it fails when the page or browser goes first."""
@@ -99,6 +106,14 @@ class TabPort(SessionPort, Protocol):
 
     async def calm(self) -> None:
         """Stop loading, and end the script that runs now; timers and promises of the page go on."""
+        ...
+
+    async def freeze(self) -> None:
+        """Nothing of the page runs by itself when this returns, no timer and no event, until `thaw`."""
+        ...
+
+    def thaw(self) -> None:
+        """Let the page, or the one that has come in its place, run again. Nobody waits for it."""
         ...
 
     async def set_viewport(self, viewport: Viewport) -> None:
@@ -142,6 +157,10 @@ class PageListener(Protocol):
 
     def answers_dialogs(self, target_id: str) -> bool:
         """Whether somebody else answers the dialogs of that page: then they are left open."""
+        ...
+
+    def accepts_dialogs(self) -> bool:
+        """Whether dialogs of this browser's pages are accepted that no command says anything about."""
         ...
 
     def page_moved(self, target_id: str, url: str, title: str) -> None:

@@ -138,7 +138,7 @@ def act(
             help="Parameters; KEY:=JSON for lists and objects.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a screenshot to this file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a screenshot or PDF to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run one command on a tab and print its result."""
@@ -260,7 +260,7 @@ def task_wait(
     timeout_s: Annotated[
         float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="Give up then; the task goes on.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write a screenshot to this file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write a screenshot or PDF to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Wait until a task is over and print its result; exit code 1 if it failed or was cancelled."""

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from .. import wire
+from ..client import dialogs
 from ..client.sync import Tabherd
 from ..errors import InvalidRequest
 from .output import Voice, printable
@@ -51,6 +52,7 @@ def parse_params(kind: str, words: list[str]) -> dict[str, Any]:
 def act(voice: Voice, tab_id: str, kind: str, fields: dict[str, Any], out: Path | None) -> None:
     with Tabherd(patience_s=0) as herd:
         command = herd.act(tab_id, kind, **fields)
+    voice.note(dialogs.of_command(command))
     if out is None:
         text = readable(command.result)
         # A program gets every character; a terminal none that it would obey.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -57,6 +57,11 @@ class Voice:
         if not self.as_json:
             self._print(text)
 
+    def note(self, lines: Iterable[str]) -> None:
+        """What a person may want to know besides the answer, on stderr, which no program reads; silent in JSON."""
+        for line in () if self.as_json else lines:
+            print(printable(line), file=sys.stderr, flush=True)
+
     def answer(self, value: Any, text: str) -> None:
         """The one answer of a command: a value for programs, a text for people."""
         if self.as_json:
@@ -99,6 +104,10 @@ class Voice:
         hints = list(_hints(error))
         if hints:
             print(" ".join(hints), file=sys.stderr)
+        if "dialogs" in error.details:
+            from ..client import dialogs
+
+            self.note(dialogs.of_error(error.details))
         if error.action:
             print(f"Next: {error.action}", file=sys.stderr, flush=True)
 

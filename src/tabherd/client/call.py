@@ -25,7 +25,7 @@ ANSWER_LIMIT_S = 150.0
 MARGIN_S = 10.0
 CONNECT_LIMIT_S = 5.0
 # Kinds that change nothing, so that one whose connection broke may be sent again.
-READING: Final = frozenset(("text", "html", "snapshot", "screenshot", "cookies", "wait"))
+READING: Final = frozenset(("text", "html", "snapshot", "screenshot", "pdf", "cookies", "wait"))
 
 
 class Call(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True):

@@ -69,14 +69,14 @@ def submission(
 
 
 def result_of(view: wire.TaskView) -> Any:
-    """What a task that is over has answered: bytes for a screenshot, a list for steps. How it failed is raised."""
+    """What a task that is over has answered: bytes for a screenshot or PDF, a list for steps. Its failure is raised."""
     if view.code is not None:
         raise error_of_task(view)
     if view.state != "done":
         raise StateConflict(f"The task is {view.state}: it has no result.", taskId=view.task_id, state=view.state)
     if view.steps is not None:
         return [step["result"] for step in view.result]
-    return base64.b64decode(view.result) if view.action == "screenshot" else view.result
+    return base64.b64decode(view.result) if view.action in ("screenshot", "pdf") else view.result
 
 
 def error_of_task(view: wire.TaskView) -> TabherdError:

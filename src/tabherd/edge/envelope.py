@@ -86,7 +86,12 @@ _steps: Final = BodyDecoder(wire.Steps)
 _ids: Final = msgspec.json.Decoder(_Ids)
 _shape: Final = msgspec.json.Decoder(_Shape)
 # What a command says beside its action, and must not say a second time inside it: with the value that says nothing.
-_BESIDE: Final = {field.name: (field.encode_name, field.default) for field in msgspec.structs.fields(wire.Action)}
+# That is what several steps say once for all of them; how dialogs are answered, say, is a matter of each action.
+_BESIDE: Final = {
+    field.name: (field.encode_name, field.default)
+    for field in msgspec.structs.fields(wire.Action)
+    if field.name in wire.Steps.__struct_fields__
+}
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
 

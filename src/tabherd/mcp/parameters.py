@@ -26,6 +26,8 @@ Selector = Annotated[str, Meta(min_length=1, max_length=10_000, description="CSS
 Ref = Annotated[str, Meta(min_length=1, max_length=500, description="As a snapshot shows it: [ref=...].")]
 TimeoutMs = Annotated[int, Meta(ge=100, le=wire.DEADLINE_MAX_MS, description="Default 30000.")]
 WaitMs = Annotated[int, Meta(ge=0, le=120_000, description="How long to wait for a place when all are taken.")]
+Dialogs = Annotated[Literal["accept", "dismiss"], Meta(description="How alert, confirm, prompt are answered.")]
+PromptText = Annotated[str, Meta(max_length=10_000, description="Accept a prompt with this.")]
 Flag = Annotated[bool, Meta()]
 
 
@@ -77,6 +79,8 @@ class Click(OnElement, frozen=True, kw_only=True):
     button: Literal["left", "right", "middle"] | None = None
     double: Flag = False
     modifiers: Annotated[list[wire.Modifier], Meta(max_length=4, description="Keys held down.")] | None = None
+    dialogs: Dialogs | None = None
+    prompt_text: PromptText | None = None
 
 
 class Type(OnElement, frozen=True, kw_only=True):
@@ -89,11 +93,27 @@ class Fill(OnElement, frozen=True, kw_only=True):
 
 class Press(OnElement, frozen=True, kw_only=True):
     key: Annotated[str, Meta(min_length=1, max_length=100, description="Such as Enter, a, Shift+Tab, Control+A.")]
+    dialogs: Dialogs | None = None
+    prompt_text: PromptText | None = None
 
 
 class Select(OnElement, frozen=True, kw_only=True):
     values: Annotated[
         list[Annotated[str, Meta(max_length=10_000)]], Meta(max_length=1_000, description="Values or labels.")
+    ]
+
+
+class Drag(Command, frozen=True, kw_only=True):
+    from_: Annotated[str, Meta(min_length=1, max_length=10_000, description="Selector, or ref=...")] = msgspec.field(
+        name="from"
+    )
+    to: Annotated[str, Meta(min_length=1, max_length=10_000, description="The same.")]
+
+
+class Upload(OnElement, frozen=True, kw_only=True):
+    files: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=1_000)]],
+        Meta(max_length=100, description="Names of files of the session, such as downloads. None clears."),
     ]
 
 
@@ -117,10 +137,18 @@ class Wait(OnElement, frozen=True, kw_only=True):
 class Evaluate(Command, frozen=True, kw_only=True):
     expression: Annotated[str, Meta(min_length=1, description="JavaScript; promises are awaited.")]
     args: Annotated[list[Any], Meta(description="Makes expression a function, called with these.")] | None = None
+    dialogs: Dialogs | None = None
+    prompt_text: PromptText | None = None
 
 
 class Screenshot(OnElement, frozen=True, kw_only=True):
     full_page: Flag = False
+
+
+class Pdf(Command, frozen=True, kw_only=True):
+    landscape: Flag = False
+    background: Annotated[bool, Meta(description="With background colours.")] = False
+    pages: Annotated[str, Meta(max_length=1_000, description="Like 1-3, 5; all by default.")] | None = None
 
 
 class Tabs(OnTab, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..client import dialogs
 from ..errors import TabherdError
 from .waiting import seconds
 
@@ -19,6 +20,7 @@ def told(error: TabherdError) -> str:
         where.append(f"Retry after {seconds(error.retry_after_ms)}.")
     lines += [" ".join(where)] if where else []
     lines += [_candidate(each) for each in details.get("candidates", ()) if isinstance(each, dict)]
+    lines += dialogs.of_error(details)
     if error.action:
         lines.append(f"Next: {error.action}")
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from .. import wire
+from ..client import dialogs
 from ..client.aio import AsyncTab
 from ..client.submission import OVER, result_of
 from ..errors import InvalidRequest
@@ -29,6 +30,8 @@ PICTURES: Final[tuple[tuple[Literal["png", "jpeg"], int], ...]] = (
     ("png", PICTURE_MAX_BYTES),
     ("jpeg", PICTURE_LIMIT_BYTES),
 )
+# Under which a printed page is kept; a second one gets a number.
+PDF_NAME: Final = "page.pdf"
 # What is shown of a result of JavaScript.
 RESULT_CHARS_MAX: Final = 20_000
 # How many of those who wait for a tab are named.
@@ -99,56 +102,68 @@ async def navigate(desk: Desk, wish: p.Navigate, report: Report) -> Result:
     tab = await desk.tab_or_lease(wish.tab_id, wish.session_id, report)
     match wish.url:
         case "back" | "forward" | "reload" as way:
-            going = tab.act(way, wait_until=wish.wait_until, timeout_ms=wish.timeout_ms)
+            going = tab.perform(way, wait_until=wish.wait_until, timeout_ms=wish.timeout_ms)
         case url:
-            going = tab.goto(url, wish.wait_until, timeout_ms=wish.timeout_ms)
-    page: dict[str, Any] = await told_while(going, for_tab(tab), report)
+            going = tab.perform("navigate", url=url, wait_until=wish.wait_until, timeout_ms=wish.timeout_ms)
+    done = await told_while(going, for_tab(tab), report)
+    page: dict[str, Any] = done.result
     status = page.get("status")
     shown = f" (HTTP {status})" if isinstance(status, int) and status >= 400 else ""
-    return f"{tab.id} is at {page.get('url', '')[:500]}{shown}, titled {str(page.get('title', ''))[:200]!r}."
+    said = f"{tab.id} is at {page.get('url', '')[:500]}{shown}, titled {str(page.get('title', ''))[:200]!r}."
+    return _with_dialogs(said, done)
 
 
 async def snapshot(desk: Desk, wish: p.Snapshot, report: Report) -> Result:
-    written: str = await _act(desk, wish, report, "snapshot", interactive=wish.interactive)
-    return digest(written, len(written) if wish.full else CHARS_MAX) or "The page is empty."
+    done = await _act(desk, wish, report, "snapshot", interactive=wish.interactive)
+    written: str = done.result
+    return _with_dialogs(digest(written, len(written) if wish.full else CHARS_MAX) or "The page is empty.", done)
 
 
 async def click(desk: Desk, wish: p.Click, report: Report) -> Result:
     kind = "dblclick" if wish.double else "click"
-    await _act(desk, wish, report, kind, button=wish.button, modifiers=wish.modifiers)
-    return "Clicked."
+    done = await _act(desk, wish, report, kind, button=wish.button, modifiers=wish.modifiers, **_asked(wish))
+    return _with_dialogs("Clicked.", done)
 
 
 async def type_text(desk: Desk, wish: p.Type, report: Report) -> Result:
-    await _act(desk, wish, report, "type", text=wish.text)
-    return "Typed."
+    return _with_dialogs("Typed.", await _act(desk, wish, report, "type", text=wish.text))
 
 
 async def fill(desk: Desk, wish: p.Fill, report: Report) -> Result:
-    await _act(desk, wish, report, "fill", value=wish.value)
-    return "Filled."
+    return _with_dialogs("Filled.", await _act(desk, wish, report, "fill", value=wish.value))
 
 
 async def press(desk: Desk, wish: p.Press, report: Report) -> Result:
-    await _act(desk, wish, report, "press", key=wish.key)
-    return f"Pressed {wish.key}."
+    done = await _act(desk, wish, report, "press", key=wish.key, **_asked(wish))
+    return _with_dialogs(f"Pressed {wish.key}.", done)
 
 
 async def select(desk: Desk, wish: p.Select, report: Report) -> Result:
-    selected = await _act(desk, wish, report, "select", values=wish.values)
-    return f"Selected: {', '.join(map(str, selected)) or 'nothing'}."
+    done = await _act(desk, wish, report, "select", values=wish.values)
+    return _with_dialogs(f"Selected: {', '.join(map(str, done.result)) or 'nothing'}.", done)
+
+
+async def drag(desk: Desk, wish: p.Drag, report: Report) -> Result:
+    tab = await desk.tab(wish.tab_id, wish.session_id)
+    dragging = tab.perform("drag", from_=wish.from_, to=wish.to, timeout_ms=wish.timeout_ms)
+    return _with_dialogs("Dragged.", await told_while(dragging, for_tab(tab), report))
+
+
+async def upload(desk: Desk, wish: p.Upload, report: Report) -> Result:
+    done = await _act(desk, wish, report, "upload", files=wish.files)
+    return _with_dialogs(f"Given: {', '.join(done.result) or 'nothing'}.", done)
 
 
 async def wait(desk: Desk, wish: p.Wait, report: Report) -> Result:
     what = {"text": wish.text, "url": wish.url, "ms": wish.ms, "function": wish.function, "state": wish.state}
-    await _act(desk, wish, report, "wait", **what)
-    return "It is so."
+    return _with_dialogs("It is so.", await _act(desk, wish, report, "wait", **what))
 
 
 async def evaluate(desk: Desk, wish: p.Evaluate, report: Report) -> Result:
     tab = await desk.tab(wish.tab_id, wish.session_id)
-    asking = tab.evaluate(wish.expression, wish.args, timeout_ms=wish.timeout_ms)
-    return _shown(await told_while(asking, for_tab(tab), report))
+    what = {"expression": wish.expression, "args": wish.args, "timeout_ms": wish.timeout_ms}
+    done = await told_while(tab.perform("evaluate", **what, **_asked(wish)), for_tab(tab), report)
+    return _with_dialogs(_shown(done.result), done)
 
 
 async def screenshot(desk: Desk, wish: p.Screenshot, report: Report) -> Result:
@@ -169,6 +184,17 @@ async def screenshot(desk: Desk, wish: p.Screenshot, report: Report) -> Result:
         action="Take one of an element, or without fullPage.",
         field="fullPage",
     )
+
+
+async def pdf(desk: Desk, wish: p.Pdf, report: Report) -> Result:
+    tab = await desk.tab(wish.tab_id, wish.session_id)
+    printing = tab.pdf(
+        landscape=wish.landscape, background=wish.background, pages=wish.pages, timeout_ms=wish.timeout_ms
+    )
+    content = await told_while(printing, for_tab(tab), report)
+    # A model has no use for the bytes, but the session has: they can be fetched, and given to another page.
+    kept = await tab.session.upload(content, PDF_NAME)
+    return f"Printed as {kept.name!r}, {kept.size_bytes} bytes, a file of {tab.session.id}."
 
 
 # --- Who has what -----------------------------------------------------------------------------------------------
@@ -223,6 +249,8 @@ async def look_at_task(desk: Desk, wish: p.LookAtTask, report: Report) -> Result
     if view.state not in OVER:
         return f"{task.id} is {standing(view)}. Ask again later."
     result = result_of(view)
+    if isinstance(result, bytes) and view.action == "pdf":
+        return f"{task.id} is done: a PDF of {len(result)} bytes. Its submitter's program can fetch it."
     if isinstance(result, bytes):
         return Picture(data=result, media_type=f"image/{view.params.get('format', 'png')}")
     return result if isinstance(result, str) and len(result) <= RESULT_CHARS_MAX else _shown(result)
@@ -231,11 +259,21 @@ async def look_at_task(desk: Desk, wish: p.LookAtTask, report: Report) -> Result
 # --- Parts ------------------------------------------------------------------------------------------------------
 
 
-async def _act(desk: Desk, wish: p.OnElement, report: Report, kind: str, **params: Any) -> Any:
+async def _act(desk: Desk, wish: p.OnElement, report: Report, kind: str, **params: Any) -> wire.CommandView:
     """One action on the tab that is meant, aimed as the call says."""
     tab: AsyncTab = await desk.tab(wish.tab_id, wish.session_id)
-    acting = tab.act(kind, selector=wish.selector, ref=wish.ref, timeout_ms=wish.timeout_ms, **params)
+    acting = tab.perform(kind, selector=wish.selector, ref=wish.ref, timeout_ms=wish.timeout_ms, **params)
     return await told_while(acting, for_tab(tab), report)
+
+
+def _asked(wish: p.Click | p.Press | p.Evaluate) -> dict[str, Any]:
+    """How the call wants dialogs answered."""
+    return {"dialogs": wish.dialogs, "prompt_text": wish.prompt_text}
+
+
+def _with_dialogs(said: str, done: wire.CommandView) -> str:
+    """What is said of a command, and which dialogs the page opened."""
+    return "\n".join([said, *dialogs.of_command(done)])
 
 
 def _shown(result: Any) -> str:
@@ -310,6 +348,18 @@ _TABLE: Final = (
         run=select,
     ),
     Tool(
+        name="browser_drag",
+        description="Drag an element onto another with the mouse.",
+        parameters=p.Drag,
+        run=drag,
+    ),
+    Tool(
+        name="browser_upload",
+        description="Give files to a file input, or to whatever opens the file chooser.",
+        parameters=p.Upload,
+        run=upload,
+    ),
+    Tool(
         name="browser_wait",
         description="Wait for one of: an element, a text, an address, a time, a condition.",
         parameters=p.Wait,
@@ -329,6 +379,12 @@ _TABLE: Final = (
         parameters=p.Screenshot,
         run=screenshot,
         is_reading=True,
+    ),
+    Tool(
+        name="browser_pdf",
+        description="Print the page into a PDF, which becomes a file of the session.",
+        parameters=p.Pdf,
+        run=pdf,
     ),
     Tool(
         name="browser_tabs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from .base import DEADLINE_MAX_MS, Answer, Identifier, Request
 
@@ -22,6 +22,13 @@ class Action(Request, frozen=True, kw_only=True, tag_field="kind"):
     idempotency_key: Identifier | None = None
     # rebuild: after a timeout the page is replaced, so that nothing of the command goes on. keep: it is left as it is.
     on_timeout: Literal["rebuild", "keep"] = "rebuild"
+    # How dialogs (alert, confirm, prompt) that open meanwhile are answered; absent: as the pool has it.
+    dialogs: Literal["accept", "dismiss"] | None = None
+    # What a prompt that is accepted gets; absent: what the page suggests. By itself it has prompts accepted.
+    prompt_text: Annotated[str, Meta(max_length=10_000)] | None = None
+    # When the page does not allow it: a picture of the viewport in the error's details, as base64 of a JPEG. It may
+    # take some seconds more than the command's time.
+    screenshot_on_error: bool = False
 
 
 # How an element is named: CSS, text=, role=, xpath=, joined by >> (see actions/selectors.py).
@@ -110,6 +117,29 @@ class Scroll(Aimed, frozen=True, kw_only=True, tag="scroll"):
     y: Distance | None = None
 
 
+class Place(Request, frozen=True, kw_only=True):
+    """Where something is dragged from or to: an element, or a point of the viewport."""
+
+    selector: Selector | None = None
+    ref: Ref | None = None
+    x: Distance | None = None
+    y: Distance | None = None
+
+
+class Drag(Action, frozen=True, kw_only=True, tag="drag"):
+    """Each end is a selector (`ref=...` names a ref), or an element or point as an object."""
+
+    from_: Selector | Place = field(name="from")
+    to: Selector | Place
+
+
+class Upload(Aimed, frozen=True, kw_only=True, tag="upload"):
+    """Into a file input, its label, or whatever opens the file chooser when it is clicked."""
+
+    # Names of files that the session has. They take the place of what was chosen; none clears it.
+    files: Annotated[list[Annotated[str, Meta(min_length=1, max_length=1_000)]], Meta(max_length=100)]
+
+
 class Wait(Aimed, frozen=True, kw_only=True, tag="wait"):
     """Exactly one of selector (or ref), text, url, ms and function."""
 
@@ -150,6 +180,18 @@ class Screenshot(Aimed, frozen=True, kw_only=True, tag="screenshot"):
 
     full_page: bool = False
     format: Literal["png", "jpeg", "webp"] = "png"
+
+
+class Pdf(Action, frozen=True, kw_only=True, tag="pdf"):
+    """The whole page as it would be printed."""
+
+    format: Literal["A3", "A4", "A5", "Letter", "Legal", "Tabloid"] = "A4"
+    landscape: bool = False
+    # With background colours and pictures.
+    background: bool = False
+    scale: Annotated[float, Meta(ge=0.1, le=2)] = 1
+    # Like 1-3, 5; empty: all.
+    pages: Annotated[str, Meta(max_length=1_000, pattern="^[0-9, -]*$")] = ""
 
 
 class Cookies(Action, frozen=True, kw_only=True, tag="cookies"):
@@ -194,12 +236,15 @@ AnyAction: TypeAlias = (
     | Select
     | Check
     | Scroll
+    | Drag
+    | Upload
     | Wait
     | Evaluate
     | Text
     | Html
     | Snapshot
     | Screenshot
+    | Pdf
     | Cookies
     | SetCookies
     | Close
@@ -207,6 +252,18 @@ AnyAction: TypeAlias = (
 # Decoding one whose kind is known is a matter of a microsecond; msgspec takes a union apart at every conversion.
 ACTIONS: dict[str, type[AnyAction]] = {str(member.__struct_config__.tag): member for member in get_args(AnyAction)}
 ACTION_KINDS: tuple[str, ...] = tuple(ACTIONS)
+
+
+class DialogView(Answer, frozen=True, kw_only=True):
+    """A dialog that a page opened, and how it was answered."""
+
+    # alert, confirm, prompt or beforeunload.
+    type: str
+    # At most its first 1 000 characters.
+    message: str
+    is_accepted: bool
+    # It opened before the command ran, and nobody has been told of it yet.
+    is_earlier: bool = False
 
 
 class CommandView(Answer, frozen=True, kw_only=True):
@@ -218,6 +275,10 @@ class CommandView(Answer, frozen=True, kw_only=True):
     error: dict[str, Any] | None = None
     queued_ms: int
     duration_ms: int
+    # Dialogs of the page that were answered since the command before, at most the first 10; steps tell of their own.
+    dialogs: tuple[DialogView, ...] = ()
+    # How many more there were.
+    more_dialogs: int = 0
 
 
 class Steps(Request, frozen=True, kw_only=True):
@@ -239,6 +300,9 @@ class StepView(Answer, frozen=True, kw_only=True):
     ok: bool
     result: Any = None
     error: dict[str, Any] | None = None
+    # As for a command.
+    dialogs: tuple[DialogView, ...] = ()
+    more_dialogs: int = 0
 
 
 # --- Tab locks --------------------------------------------------------------------------------------------------

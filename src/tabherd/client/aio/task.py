@@ -28,7 +28,7 @@ class AsyncTask:
         return f"<{type(self).__name__} {self.id}>"
 
     async def result(self, timeout: float | None = None) -> Any:
-        """Wait until it is over, and answer with its result: bytes for a screenshot, a list for steps.
+        """Wait until it is over, and answer with its result: bytes for a screenshot or a PDF, a list for steps.
 
         A task that failed raises its typed error, `DeadlineExceeded` if its own deadline passed, and one that was
         cancelled `StateConflict`. After `timeout` seconds `TimeoutError` is raised, or `NodeUnreachable` if the server

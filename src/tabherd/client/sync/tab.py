@@ -34,6 +34,12 @@ class Options(TypedDict, total=False):
     on_timeout: Literal["rebuild", "keep"] | None
     # fail_fast: be refused at once when somebody else has the tab.
     wait_policy: Literal["fail_fast", "wait_with_timeout"] | None
+    # How dialogs (alert, confirm, prompt) that open meanwhile are answered; by default as the pool has it.
+    dialogs: Literal["accept", "dismiss"] | None
+    # What a prompt gets; by default what the page suggests.
+    prompt_text: str | None
+    # When the page does not allow it: a picture of it in the error's `details["screenshot"]`, as base64 of a JPEG.
+    screenshot_on_error: bool | None
 
 
 class Tab:
@@ -164,6 +170,29 @@ class Tab:
         """Scroll the page or an element by so many pixels; without them, bring the element into view."""
         return self.act("scroll", selector=selector, ref=ref, x=x, y=y, **options)
 
+    def drag(self, from_: str | Mapping[str, Any], to: str | Mapping[str, Any], **options: Unpack[Options]) -> Any:
+        """Drag with the mouse. An end is a selector, `ref=...`, or a point of the viewport as `{"x": 10, "y": 20}`."""
+        return self.act("drag", from_=from_, to=to, **options)
+
+    def upload(
+        self,
+        selector: str | None,
+        files: str | Path | Sequence[str | Path],
+        *,
+        ref: str | None = None,
+        **options: Unpack[Options],
+    ) -> list[str]:
+        """Give a page files: into a file input, its label, or whatever opens the file chooser; none clears it.
+
+        A `str` is the name of a file that the session has. A `Path` is a file of this machine, which the session gets
+        first. Answers with the names as the page sees them.
+        """
+        names = []
+        for file in [files] if isinstance(files, str | Path) else files:
+            names.append((self.session.upload(file)).name if isinstance(file, Path) else file)
+        seen: list[str] = self.act("upload", selector=selector, ref=ref, files=names, **options)
+        return seen
+
     def wait(
         self,
         selector: str | None = None,
@@ -225,6 +254,24 @@ class Tab:
             write_file(Path(path), image)
         return image
 
+    def pdf(
+        self,
+        path: str | Path | None = None,
+        *,
+        format: Literal["A3", "A4", "A5", "Letter", "Legal", "Tabloid"] | None = None,
+        landscape: bool | None = None,
+        background: bool | None = None,
+        scale: float | None = None,
+        pages: str | None = None,
+        **options: Unpack[Options],
+    ) -> bytes:
+        """The page as it would be printed; also written to `path` if given."""
+        fields = {"format": format, "landscape": landscape, "background": background, "scale": scale, "pages": pages}
+        content = base64.b64decode(self.act("pdf", **fields, **options))
+        if path is not None:
+            write_file(Path(path), content)
+        return content
+
     def cookies(self, urls: Sequence[str] | None = None, **options: Unpack[Options]) -> list[dict[str, Any]]:
         """The cookies that these addresses would be sent; without them, those of the page."""
         found: list[dict[str, Any]] = self.act("cookies", urls=urls, **options)
@@ -243,7 +290,11 @@ class Tab:
 
     def act(self, kind: str, **params: Any) -> Any:
         """Run one action by its kind and answer with its result."""
-        return (self._perform("action", {"kind": kind, **wire_names(params)})).result
+        return (self.perform(kind, **params)).result
+
+    def perform(self, kind: str, **params: Any) -> wire.CommandView:
+        """The same, and answer with all there is to know: the result, dialogs that opened, how long it took."""
+        return self._perform("action", {"kind": kind, **wire_names(params)})
 
     def run(self, steps: Sequence[Mapping[str, Any]], **options: Unpack[Options]) -> list[Any]:
         """Several actions on one turn, as mappings with a `kind`: nobody else's command comes in between.

@@ -43,7 +43,7 @@ from .plans import Plans
 from .refusal import Refusal
 from .rules import Kind, Tenancy
 from .targets import TargetWatch
-from .tenant import Tenant
+from .tenant import LEAVING, Tenant
 from .tickets import Tickets
 from .tree import Node
 from .wish import ConnectQuery, Wish, connect_query, wait_ms, wish_of
@@ -53,7 +53,7 @@ log = logs.get_logger("cdp")
 BROWSER_PATH: Final = "/devtools/browser/"
 PAGE_PATH: Final = "/devtools/page/"
 # Of which methods a tenant takes note although they pass.
-NOTED: Final = EARLY | {RUN, "Page.enable", "Page.disable"}
+NOTED: Final = EARLY | LEAVING | {RUN, "Page.enable", "Page.disable"}
 # How often a denied method of one client is written down; a hostile one sends thousands.
 DENIALS_NOTED_MAX: Final = 100
 # How long is waited before a client is told whether its browser is gone or only its page.

@@ -51,6 +51,8 @@ MALFORMED_MAX: Final = 20
 IN_FLIGHT_MAX: Final = 10_000
 # How long Chromium may take to show that it has taken in all that was sent.
 SETTLE_LIMIT_S: Final = 2.0
+# What sends a page to another document.
+LEAVING: Final = frozenset({"Page.navigate", "Page.navigateToHistoryEntry", "Page.reload"})
 # Close codes are HTTP's status codes from here on.
 CLOSE_CODE_BASE: Final = 4_000
 
@@ -324,6 +326,8 @@ class Tenant(Socket):
         if request.method == "Browser.setDownloadBehavior" and isinstance(params.get("downloadPath"), str):
             self._own.client_dir = params["downloadPath"]
         own_id = None
+        if request.method in LEAVING:
+            self._close_dialog(node)
         if request.method in HOOKED:
             # The client may use its own id twice, and one answer would be taken for the other.
             own_id = self._last_id = self._last_id - 1
@@ -371,6 +375,8 @@ class Tenant(Socket):
                 self._house.registry.take_dialogs(node.page_id)
             case "Page.disable":
                 self._leave_dialogs(node.session_id)
+            case method if method in LEAVING:
+                self._close_dialog(node)
             case method if method in EARLY:
                 assert self._kept_back is not None
                 return self._kept_back.keeps(node, request)
@@ -385,6 +391,13 @@ class Tenant(Socket):
             self._park(node.page_id, node, plan, request)
         else:
             self._unpark(node, plan, request)
+
+    def _close_dialog(self, node: Node) -> None:
+        # A dialog that is still open when the next document is ready can be answered by nobody, and the light headless
+        # build dies of it, with all its tenants, when somebody detaches. The full one closes it by itself. In front of
+        # the client's message, so nothing can come in between; without a dialog Chromium says so, and that is all.
+        if node.session_id in self._dialogs:
+            self.inject("Page.handleJavaScriptDialog", {"accept": False}, node.session_id)
 
     def _leave_dialogs(self, session_id: str) -> None:
         if (page_id := self._dialogs.pop(session_id, None)) is not None:

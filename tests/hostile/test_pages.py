@@ -1,0 +1,43 @@
+"""Every kind of command on every kind of hostile page ends, the tab comes back, and the others go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import pages
+from .driving import KINDS, LIMIT_MS, Driver
+from .site import HostileSite
+
+pytestmark = [pytest.mark.server, pytest.mark.browser]
+
+# Those that are only in the way, and answer all the same.
+USABLE = {**pages.SHADOWING, "debugger statements": "", "the whole screen": "", "prints": "", "closes itself": ""}
+STUBBORN = {
+    name
+    for group in (pages.LARGE, pages.BUSY, pages.ASKING, pages.RESTLESS, pages.GREEDY, pages.FRAMED)
+    for name in group
+    if name not in USABLE
+}
+# On a machine that is busy, too.
+USABLE_LIMIT_MS = 20_000
+SERVED_LIMIT_MS = 20_000
+
+
+@pytest.mark.parametrize("name", sorted(STUBBORN))
+def test_every_command_on_a_page_that_resists_ends(tab: Driver, site: HostileSite, name: str) -> None:
+    assert set(tab.everything(site.page(name), LIMIT_MS)) == {kind for kind, _ in KINDS}
+
+
+@pytest.mark.parametrize("name", sorted(USABLE))
+def test_a_page_that_shadows_what_is_built_in_is_driven_like_any_other(
+    tab: Driver, site: HostileSite, name: str
+) -> None:
+    assert set(tab.everything(site.page(name), USABLE_LIMIT_MS).values()) == {"completed"}
+
+
+@pytest.mark.parametrize("kind", sorted(pages.SERVED))
+def test_a_service_worker_does_not_keep_a_tab(tab: Driver, site: HostileSite, kind: str) -> None:
+    url = site.url(f"/served/{kind}/")
+    assert tab.run("navigate", SERVED_LIMIT_MS, url=url) == "completed"
+    assert tab.run("wait", SERVED_LIMIT_MS, function="document.title === 'Served'") == "completed"
+    tab.everything(url, visit_ms=LIMIT_MS)
