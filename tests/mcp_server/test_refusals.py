@@ -34,3 +34,8 @@ def test_what_the_page_said_in_dialogs_is_passed_on() -> None:
     assert told(StaleRef("Gone.", dialogs=[opened], moreDialogs=3)) == (
         "stale_ref: Gone.\nDialog (alert, dismissed): wrong password\nAnd 3 more dialogs.\nNext: Take a new snapshot."
     )
+
+
+def test_what_is_inside_a_candidate_is_left_to_the_next_step() -> None:
+    candidate = {"ref": "k1", "name": "Pay", "opener": {"ref": "k2", "name": "Menu"}}
+    assert told(StaleRef("Gone.", candidates=[candidate])).splitlines()[1] == "- ref k1, name Pay"

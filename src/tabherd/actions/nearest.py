@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ..errors import StateConflict
 from .selectors import Part, text_of
 from .world import DocumentLost, World
 
@@ -39,7 +40,8 @@ async def _in_frame(world: World, prefix: str, frame: dict[str, str], parts: lis
         if not await world.run("holdRef", frame["ref"]):
             return []
         answer = await (await world.enter()).run("nearest", {"parts": parts})
-    except DocumentLost:
+    except (DocumentLost, StateConflict):
+        # It is only advice: a document that cannot be read has none to give.
         return []
     inner = f"{prefix}{frame['ref']}"
     # In the main document a frame has a selector of its own; further down its ref says where it is.

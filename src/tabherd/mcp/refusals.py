@@ -27,4 +27,6 @@ def told(error: TabherdError) -> str:
 
 
 def _candidate(candidate: dict[str, Any]) -> str:
-    return "- " + ", ".join(f"{name} {value}" for name, value in candidate.items() if value not in ("", None))
+    # What is inside another thing is told in the words of the next step.
+    plain = {name: value for name, value in candidate.items() if isinstance(value, str | int) and value != ""}
+    return "- " + ", ".join(f"{name} {value}" for name, value in plain.items())
