@@ -13,20 +13,20 @@ from .driving import Driver, Innocent, driver
 from .site import HostileSite
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def site() -> Iterator[HostileSite]:
     with serving(HostileSite()) as site:
         yield site
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings = {"POOLS__DEFAULT__BROWSERS_MAX": "1", "POOLS__DEFAULT__WARM": "1"}
     with with_settings(tmp_path_factory.mktemp("hostile") / "state", settings) as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def innocent(server: Server, site: HostileSite) -> Iterator[Innocent]:
     with server.agent("ida") as client:
         innocent = Innocent(client, site.url("/plain"))
@@ -36,7 +36,7 @@ def innocent(server: Server, site: HostileSite) -> Iterator[Innocent]:
             innocent.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def eve(server: Server) -> Iterator[httpx.Client]:
     with server.agent("eve") as client:
         yield client

@@ -16,6 +16,8 @@ LIMIT_MS: Final = 400
 VISIT_MS: Final = 3_000
 # How long any command may take to be answered, on a machine that is busy: whoever needs longer hangs.
 HANG_S: Final = 60
+# The session of somebody who works through all tests of a file, on however slow a machine.
+LIFE_MS: Final = 3_600_000
 # What is done to every page.
 KINDS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("snapshot", {}),
@@ -115,7 +117,7 @@ class Innocent:
 
     def __init__(self, client: httpx.Client, url: str) -> None:
         self._client = client
-        self._session = open_session(client)
+        self._session = open_session(client, deadlineMs=LIFE_MS)
         self._tab_id: str = self._session["tabs"][0]["tabId"]
         self._failures: list[str] = []
         self._is_over = False

@@ -74,7 +74,7 @@ class Stage:
     async def _end(self) -> End:
         for action in self._situation.ours:
             try:
-                await _within(self._tab, action, self._situation.limit_ms / 1000)
+                await _within(self._tab, action, self._situation.our_limit_ms / 1000)
             except TabherdError as error:
                 return _called(error)
         return "ok"
@@ -107,7 +107,8 @@ async def _within(tab: ChromiumTab, action: wire.AnyAction, limit_s: float) -> N
     try:
         await asyncio.wait([running], timeout=limit_s)
         for _ in range(FIRST_LOOKS):
-            if running.done() or progress.waiting_for != "page":
+            # Nothing is known before it is answered: of a look by itself, and of one that may act at once.
+            if running.done() or progress.waiting_for not in ("page", ""):
                 break
             await asyncio.wait([running], timeout=FIRST_LOOK_S)
         if not running.done():

@@ -80,6 +80,12 @@ class Situation:
         assert is_pinned == (bool(self.difference),) * 2, f"{self.name}: a difference has two outcomes and a reason"
         assert "/" in self.pages, f"{self.name}: both start at /"
 
+    @property
+    def our_limit_ms(self) -> int:
+        """Of each action of ours. One that ends well may take as long as a busy machine needs for it."""
+        end = self.end if self.ours_pinned is None else self.ours_pinned.end
+        return PATIENT_MS if end == "ok" else self.limit_ms
+
     def verdict(self, ours: Outcome, theirs: Outcome) -> str:
         """What is wrong with these two outcomes; empty when they are as they should be."""
         if not self.difference:

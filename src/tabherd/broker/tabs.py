@@ -261,9 +261,10 @@ class Tabs:
                     tab = await self._take_in(live, browser, port, provenance, page, opener_id)
             except (BrowserGone, CdpFailure, TabGone, TabherdError) as error:
                 log.info("a popup could not be taken in", sessionId=live.row.id, error=str(error))
-                # Nobody would count it, and a dialog that it opened before it could be attached, which nobody can
-                # answer, would hold up the page that opened it as well.
-                await self._close_unwanted(live, page.target_id)
+                if page.opener_id and not self._registry.answers_dialogs(page.opener_id):
+                    # A dialog that it opened before it could be attached, which nobody can answer, would hold up the
+                    # page that opened it as well. Clients that are connected over CDP see to theirs.
+                    await self._close_unwanted(live, page.target_id)
         if tab is None:
             self._arriving.pop(page.target_id, None)
             admission.drop_tabs(live.claim)
