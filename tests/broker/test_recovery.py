@@ -9,7 +9,7 @@ import pytest
 from tests.broker.house import ADA, ADMIN, BOB, House, agent, in_house
 
 from tabherd import errors, wire
-from tabherd.browsers.port import Viewport
+from tabherd.browsers.port import TabGone, Viewport
 from tabherd.core.lifecycle import LeaseState
 
 # Browsers that die often are no reason to wait here.
@@ -207,6 +207,22 @@ async def test_a_page_that_keeps_crashing_is_left_blank(house: House) -> None:
         house.crash(session)
         await rebuilt(house, session, death + 1)
         assert house.page(session).url == ("https://shop.test/ada" if death < 4 else "about:blank")
+
+
+@in_house()
+async def test_a_page_that_dies_of_its_address_is_left_blank_and_its_session_lives(house: House) -> None:
+    session = await logged_in(house)
+
+    async def dies(tab: Any, action: wire.AnyAction, progress: Any) -> Any:
+        house.process(session).targets[tab.target_id].is_crashed = True
+        raise TabGone("The page crashed.", was_sent=True)
+
+    house.broker._recovery._perform = dies
+    house.crash(session)
+    await rebuilt(house, session)
+    assert (house.page(session).url, house.page(session).is_crashed) == ("about:blank", False)
+    assert [page.target_id for page in house.pages] == [house.page(session).target_id]
+    assert (await house.act(session, "next")).ok
 
 
 @in_house()

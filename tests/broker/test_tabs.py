@@ -10,7 +10,7 @@ from tests.sim.fakes import Target
 
 from tabherd import errors, wire
 from tabherd.broker.tabs import TABS_PER_SESSION_MAX
-from tabherd.browsers.port import Viewport
+from tabherd.browsers.port import TabGone, TabPort, Viewport
 from tabherd.core.lifecycle import TabState
 from tabherd.core.model import Tab
 
@@ -127,6 +127,30 @@ async def test_a_popup_belongs_to_the_session_that_caused_it_and_counts(house: H
     await house.release(session)
     assert page.is_closed
     assert [page.target_id for page in house.pages] == [house.page(other).target_id]
+
+
+@pytest.mark.parametrize(
+    ("is_opened", "is_answered", "is_left"), [(True, False, False), (True, True, True), (False, False, True)]
+)
+@in_house()
+async def test_a_popup_that_does_not_answer_is_closed_unless_a_client_sees_to_it(
+    house: House, is_opened: bool, is_answered: bool, is_left: bool
+) -> None:
+    session = await house.open()
+    browser, opener = house.live(session).browser, house.page(session)
+    assert browser is not None
+
+    async def does_not_answer(target_id: str) -> TabPort:
+        raise TabGone("The page exists but does not answer.", was_sent=False)
+
+    browser.attach_tab = does_not_answer  # type: ignore[method-assign]
+    if is_answered:
+        house.broker._registry.take_dialogs(opener.target_id)
+    opener_id = opener.target_id if is_opened else ""
+    page = house.process(session).open_page("new", opener.context, "https://shop.test/pop", opener_id)
+    await house.quiet()
+    assert len(house.live(session).tabs) == 1
+    assert page.is_closed is not is_left
 
 
 @in_house()

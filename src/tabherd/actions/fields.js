@@ -42,11 +42,17 @@ function changeOf(element, ...types) {
   for (const type of types) dispatch(element, new Event(type, {bubbles: true, composed: type === "input"}));
 }
 
-function hasFocus(element) {
+function focusedElement() {
+  // The innermost that has it, through open shadow roots; null when nothing has.
   let active = theFocused();
   while (active?.shadowRoot instanceof ShadowRoot && active.shadowRoot.activeElement) {
     active = active.shadowRoot.activeElement;
   }
+  return active;
+}
+
+function hasFocus(element) {
+  const active = focusedElement();
   return active !== null && active === editorOf(element);
 }
 

@@ -50,7 +50,9 @@ class Gathering {
     this.modals = [];
     // Whether a block ends between the last text and the next.
     this.isParted = true;
-    this.focused = focusedElement();
+    const focused = focusedElement();
+    // The body has it when nothing has.
+    this.focused = focused === theBody() ? null : focused;
   }
 
   isOver(depth) {
@@ -59,14 +61,6 @@ class Gathering {
     if (++this.nodes % NODES_A_LOOK === 0 && performance.now() > this.end) this.isCut = true;
     return this.isCut;
   }
-}
-
-function focusedElement() {
-  let active = theFocused();
-  while (active?.shadowRoot instanceof ShadowRoot && active.shadowRoot.activeElement) {
-    active = active.shadowRoot.activeElement;
-  }
-  return active === theBody() ? null : active;
 }
 
 function isUsable(element, role, cursorAround = cursorAbove(element)) {

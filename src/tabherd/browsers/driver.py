@@ -56,6 +56,8 @@ ATTACH_LIMIT_S: Final = 3.0
 # Our code for a page that did not go away.
 NOT_CLOSED: Final = -32098
 
+# Navigations that stay in the document they begin in.
+_STAYING: Final = ("sameDocument", "historySameDocument")
 # What Chromium says of a target, an attachment and a context that do not exist; its codes say less.
 _GONE_MESSAGES: Final = ("No target", "No session", "Failed to find context")
 
@@ -125,7 +127,7 @@ class ChromiumTab(CdpSession):
         await self.call("Emulation.setDeviceMetricsOverride", {**size, "mobile": False})
 
     def _note_leaving(self, event: Mapping[str, Any]) -> None:
-        if event["frameId"] == self.target_id and not event.get("navigationType", "").endswith("ameDocument"):
+        if event["frameId"] == self.target_id and event.get("navigationType") not in _STAYING:
             self._is_leaving = True
             self._close_dialog_left_open()
 
