@@ -14,10 +14,10 @@ WORKERS ?= 3
 SEEDS ?= 2000
 SOAK_SEEDS ?= 100000
 
-.PHONY: help up down test check sim soak parity bench docs clean
+.PHONY: help up down test check sim soak parity bench docs screenshots clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## set up, start tabherd in the background, print where it is
 	@tools/setup run
@@ -53,10 +53,15 @@ bench: ## measure; NAME=name for one, QUICK=1 for the short ones, DOCS=1 to writ
 	@tools/setup dev
 	@$(PYTHON) -m bench $(NAME) $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
-docs: ## write the reference pages and the synchronous client from the code
+docs: ## write the reference, its diagrams and the synchronous client from the code; build the site
 	@tools/setup dev
 	@$(PYTHON) tools/twin.py
 	@$(PYTHON) tools/docs.py
+	@$(PYTHON) tools/site.py
+
+screenshots: ## take the pictures of the documentation from a real run; NAME=name for one
+	@tools/setup dev
+	@$(PYTHON) tools/screenshots.py $(NAME)
 
 clean: ## remove the environment, stamps and caches; state and running servers stay
 	@rm -rf $(VENV) .setup .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .schemathesis build dist

@@ -22,6 +22,8 @@ PUBLISHED = {
     "tabherd_gate_wait_seconds",
     "tabherd_gate_depth",
     "tabherd_lease_reaped",
+    "tabherd_live_viewers",
+    "tabherd_live_frames",
     "tabherd_cdp_denied",
     "tabherd_webhook_deliveries",
     "tabherd_tasks",

@@ -46,6 +46,13 @@ class Counter(Collector):
         """Once more, with these values of the labels."""
         self._counts[labels] = self._counts.get(labels, 0) + 1
 
+    def by_last_label(self) -> dict[str, int]:
+        """How often, by the value of the last label."""
+        counts: dict[str, int] = {}
+        for (*_, last), count in self._counts.items():
+            counts[last] = counts.get(last, 0) + count
+        return counts
+
     def collect(self) -> Iterator[CounterMetricFamily]:
         family = CounterMetricFamily(self._name, self._about, labels=self._labels)
         for labels, count in self._counts.items():
@@ -59,7 +66,7 @@ class Histogram(Collector):
     def __init__(self, name: str, about: str, bounds: tuple[float, ...], labels: tuple[str, ...]) -> None:
         self._name = f"{PREFIX}_{name}"
         self._about = about
-        self._bounds = bounds
+        self.bounds = bounds
         self._labels = labels
         # By the values of the labels: how many per bucket, the last one without bound; their sum.
         self._counts: dict[tuple[str, ...], list[int]] = {}
@@ -72,18 +79,22 @@ class Histogram(Collector):
         counts = self._counts.get(labels)
         if counts is None:
             counts = self._begin(labels)
-        counts[bisect_left(self._bounds, value)] += 1
+        counts[bisect_left(self.bounds, value)] += 1
         self._sums[labels] += value
+
+    def per_bucket(self) -> list[int]:
+        """How many there are in each bucket, whatever their labels; the last one is without bound."""
+        return [sum(bucket) for bucket in zip(*self._counts.values(), strict=True)] or [0] * (len(self.bounds) + 1)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         family = HistogramMetricFamily(self._name, self._about, labels=self._labels)
-        bounds = [*map(floatToGoString, self._bounds), "+Inf"]
+        bounds = [*map(floatToGoString, self.bounds), "+Inf"]
         for labels, counts in self._counts.items():
             family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), self._sums[labels])
         yield family
 
     def _begin(self, labels: tuple[str, ...]) -> list[int]:
-        counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+        counts = self._counts[labels] = [0] * (len(self.bounds) + 1)
         self._sums[labels] = 0.0
         return counts
 
@@ -171,6 +182,8 @@ class Metrics:
         self.cdp_denied_total = self._counter(
             "cdp_denied_total", "CDP commands that clients sent and may not use, by method.", ("method",)
         )
+        self.live_viewers = self._gauge("live_viewers", "People who watch a tab now.")
+        self.live_frames_total = self._counter("live_frames_total", "Frames of tabs that were sent to their viewers.")
         self.lease_reaped_total = self._counter("lease_reaped_total", "Sessions reclaimed, by reason.", ("reason",))
         self.webhook_deliveries_total = self._counter(
             "webhook_deliveries_total",

@@ -140,6 +140,38 @@ async def test_agents_list_their_own_sessions_in_pages_and_admins_all(house: Hou
 
 
 @in_house()
+async def test_sessions_are_listed_by_several_states_and_the_newest_first(house: House) -> None:
+    sessions = house.broker.sessions
+    ids = []
+    for _ in range(3):
+        await asyncio.sleep(1)
+        ids.append((await house.open()).session_id)
+    await sessions.release(ADA, ids[1])
+
+    async def listed(**filters: Any) -> list[str]:
+        return [view.session_id for view in (await sessions.list(ADA, **filters)).sessions]
+
+    assert await listed(state="active,recovering") == [ids[0], ids[2]]
+    assert await listed(state="active,closed", newest_first=True) == ids[::-1]
+    page = await sessions.list(ADA, limit=2, newest_first=True)
+    assert await listed(limit=2, newest_first=True, cursor=page.next_cursor) == ids[:1]
+    with pytest.raises(errors.InvalidRequest, match="'gone' is none of"):
+        await sessions.list(ADA, state="active,gone")
+
+
+@in_house()
+async def test_looking_at_the_list_is_no_sign_of_life_and_a_command_is_one(house: House) -> None:
+    session = await house.open()
+    (before,) = (await house.broker.sessions.list(ADMIN)).sessions
+    await asyncio.sleep(5)
+    (later,) = (await house.broker.sessions.list(ADMIN)).sessions
+    assert later.seen_at == before.seen_at
+    await house.act(session, "one")
+    (after,) = (await house.broker.sessions.list(ADMIN)).sessions
+    assert after.seen_at > later.seen_at
+
+
+@in_house()
 async def test_the_tabs_of_shared_sessions_are_listed_for_everybody_and_those_of_others_are_not(house: House) -> None:
     shared = await house.open(access="shared")
     await house.open()

@@ -84,6 +84,23 @@ async def test_the_trail_is_read_in_pages_oldest_first_and_by_agent(house: House
 
 
 @in_house()
+async def test_the_trail_is_read_in_pages_newest_first(house: House) -> None:
+    session = await house.open()
+    for n in range(5):
+        await house.act(session, str(n))
+    forward = [one.id for one in await trail(house)]
+    backward: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = await house.broker.auditor.list(
+            ADMIN, agent_id=None, session_id=None, tab_id=None, limit=2, cursor=cursor, newest_first=True
+        )
+        backward += [one.id for one in page.entries]
+        cursor = page.next_cursor
+    assert backward == forward[::-1]
+
+
+@in_house()
 async def test_the_trail_outlives_the_broker(house: House) -> None:
     session = await house.open()
     done = await house.act(session, "one")

@@ -12,6 +12,7 @@ from tests.sim.fakes import SimBrowser
 
 from tabherd import errors, wire
 from tabherd.broker.caller import Caller
+from tabherd.broker.views import rfc3339
 from tabherd.browsers.port import Usage
 
 # --- Restarting one browser -------------------------------------------------------------------------------------
@@ -306,6 +307,7 @@ async def test_memory_and_processor_time_are_those_of_the_last_measurement(
 @in_house(max_active=1, sessions_per_browser=5, warm=1)
 async def test_stats_count_what_each_pool_has(house: House) -> None:
     await house.open()
+    asked_at = house.now
     waiting = [asyncio.ensure_future(house.open(wait_ms=100_000)) for _ in range(3)]
     await house.until(lambda: (house.stats().stock, house.stats().waiting) == (1, 3))
     assert house.operations.stats(BOB) == wire.Stats(
@@ -314,7 +316,15 @@ async def test_stats_count_what_each_pool_has(house: House) -> None:
         sessions=1,
         pools={
             "default": wire.PoolStats(
-                active=1, pooled=0, tabs=1, waiting=3, capacity=1, free_seats=4, stock=1, browsers=1
+                active=1,
+                pooled=0,
+                tabs=1,
+                waiting=3,
+                waiting_since=rfc3339(asked_at),
+                capacity=1,
+                free_seats=4,
+                stock=1,
+                browsers=1,
             ),
         },
     )
@@ -338,6 +348,31 @@ async def test_an_agent_is_told_where_its_own_callers_stand_in_the_queue(house: 
     assert places == [[("ada", "first", 2), ("ada", "second", 3)], [("bob", "", 1)]]
     for waiter in waiting:
         waiter.cancel()
+
+
+@in_house(max_active=1, sessions_per_browser=5)
+async def test_an_admin_who_asks_is_told_where_everybody_stands_and_since_when(house: House) -> None:
+    await house.open()
+    waiting = []
+    for caller in (ADA, BOB, ADA):
+        waiting.append(asyncio.ensure_future(house.open(caller, wait_ms=100_000)))
+        await asyncio.sleep(1)
+    came = house.now - 3_000
+
+    def told(who: Caller, *, of_all: bool) -> list[tuple[str, int, str]]:
+        waiters = house.operations.stats(who, of_all=of_all).pools["default"].waiters
+        return [(waiter.agent_id, waiter.position, waiter.since) for waiter in waiters]
+
+    ada, bob = [("ada", 2, rfc3339(came)), ("ada", 3, rfc3339(came + 2_000))], ("bob", 1, rfc3339(came + 1_000))
+    assert told(ADMIN, of_all=True) == [bob, *ada]
+    # Agents see their own, whatever they ask for; an admin has none of its own.
+    assert told(ADA, of_all=True) == told(ADA, of_all=False) == ada
+    assert told(ADMIN, of_all=False) == []
+    assert house.stats().waiting_since == rfc3339(came)
+    for waiter in waiting:
+        waiter.cancel()
+    await house.until(lambda: house.stats().waiting == 0)
+    assert house.stats().waiting_since is None
 
 
 @in_house(max_active=1)

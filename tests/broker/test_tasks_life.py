@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 import structlog
 from tests.broker.house import ADA, ADMIN, BOB, House, in_house
@@ -148,6 +149,18 @@ async def test_lists_are_paged_and_filtered(house: House) -> None:
     for label in ("held", "b-held"):
         house.finish(label)
     await ended(house, flying, theirs, waiting)
+
+
+@in_house()
+async def test_a_list_without_results_has_all_but_them(house: House) -> None:
+    session = await house.open()
+    task_id = await submit(house, tab_id=session.tabs[0].tab_id)
+    await ended(house, task_id)
+    verbs = house.broker.tasking.verbs
+    (full,) = (await verbs.list(ADA)).tasks
+    (lean,) = (await verbs.list(ADA, with_results=False)).tasks
+    assert full.result == "one"
+    assert lean == msgspec.structs.replace(full, result=None)
 
 
 @in_house()

@@ -338,3 +338,18 @@ async def test_depth_wait_and_hold_are_measured(house: House) -> None:
     assert house.metric("gate_wait_seconds_sum") == pytest.approx(2, abs=0.1)
     assert house.metric("gate_hold_seconds_count") == 2
     assert house.metric("gate_hold_seconds_sum") == pytest.approx(2, abs=0.1)
+
+
+@in_house()
+async def test_whoever_has_a_shared_tab_is_named_with_its_agent(house: House) -> None:
+    session = await house.open(access="shared")
+    running = await hold(house, session, caller=BOB)
+    holder = view(house, session).holder
+    assert holder is not None
+    assert (holder.reason, holder.agent_id) == ("command", "bob")
+    house.finish("first-held")
+    await running
+    await (await lock(house, session, CYD))
+    holder = view(house, session).holder
+    assert holder is not None
+    assert (holder.reason, holder.agent_id) == ("tab_lock", "cyd")

@@ -35,8 +35,8 @@ SETTINGS: dict[str, Any] = {
 class House:
     """One running server."""
 
-    def __init__(self, directory: Path) -> None:
-        self.config = config.parse({"pools": {"default": SETTINGS}})
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.config = config.parse({"pools": {"default": SETTINGS | settings}})
         self.credentials = Credentials(MemoryStore())
         self.events = EventBus(epoch=1, ring=1_000)
         self.metrics = Metrics()
@@ -65,9 +65,9 @@ class House:
 
 
 @asynccontextmanager
-async def house(directory: Path) -> AsyncIterator[House]:
-    """A server that listens; everything of it ends with the context."""
-    here = House(directory)
+async def house(directory: Path, **settings: Any) -> AsyncIterator[House]:
+    """A server that listens, its pool with these settings; everything of it ends with the context."""
+    here = House(directory, **settings)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         here.port = listener.getsockname()[1]
         app = create_app(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.client.canned import BROWSER, BUSY, COMMAND, NODE, SESSION, STATS, CannedServer
+from tests.client.canned import BROWSER, BUSY, COMMAND, NODE, SESSION, STATS, TAB, CannedServer
 
 from tabherd.client import Tabherd
 from tabherd.errors import NodeUnreachable, StateConflict, TabBusy
@@ -144,3 +144,30 @@ def test_a_client_that_was_closed_says_so(canned: CannedServer) -> None:
     herd.close()
     with pytest.raises(StateConflict, match="closed"):
         herd.health()
+
+
+@pytest.mark.parametrize("verb", ["handoff", "resume"])
+def test_a_tab_is_handed_off_and_given_back_by_its_id(canned: CannedServer, herd: Tabherd, verb: str) -> None:
+    canned.answer("POST", f"/tabs/tab_1/{verb}", TAB)
+    told = herd.handoff_tab("tab_1", by="ann") if verb == "handoff" else herd.resume_tab("tab_1")
+    assert told.tab_id == "tab_1"
+    assert canned.asked[0].body == ({"by": "ann"} if verb == "handoff" else None)
+
+
+def test_who_waits_of_all_agents_is_told_to_who_asks_for_it(canned: CannedServer, herd: Tabherd) -> None:
+    canned.answer("GET", "/stats", STATS)
+    herd.stats(all_waiters=True)
+    assert canned.asked[0].query == {"waiters": "all"}
+
+
+def test_an_operator_takes_a_lock_from_the_holder_that_is_meant(canned: CannedServer, herd: Tabherd) -> None:
+    canned.answer("DELETE", "/locks/a%2Fb", status=204)
+    canned.answer("DELETE", "/tabs/tab_1/lock", status=204)
+    herd.free_lock("a/b", fence=3)
+    herd.free_tab("tab_1", holder="c")
+    herd.free_tab("tab_1")
+    assert [asked.query for asked in canned.asked] == [
+        {"force": "true", "fence": "3"},
+        {"force": "true", "holder": "c"},
+        {"force": "true"},
+    ]

@@ -316,6 +316,15 @@ def test_lists_are_read_to_their_end(script: Script) -> None:
     assert [asked.query.get("cursor") for asked in script.asked] == [None, "c1"]
 
 
+def test_lists_are_read_no_further_than_is_asked_for(script: Script) -> None:
+    script.on("GET", "/tasks", answer({"tasks": [TASK], "nextCursor": "c1"}), answer({"tasks": [TASK, TASK]}))
+    assert len(script.herd().tasks(limit=2)) == 2
+    assert [asked.query["limit"] for asked in script.asked] == ["2", "2"]
+    script.on("GET", "/tasks", answer({"tasks": [TASK], "nextCursor": "c1"}))
+    assert len(script.herd().tasks(limit=1)) == 1
+    assert len(script.asked) == 3
+
+
 def test_lists_may_begin_with_the_newest(script: Script) -> None:
     script.on("GET", "/tasks", answer({"tasks": [TASK]}))
     script.herd().tasks(newest_first=True)

@@ -166,6 +166,24 @@ def test_lists_and_sums_are_of_all_nodes_whoever_is_asked(
     there.delete(f"/sessions/{also['sessionId']}")
 
 
+def test_the_history_is_that_of_all_nodes_whoever_is_asked(
+    pair: Cluster, session: dict[str, Any], there: httpx.Client
+) -> None:
+    also = open_session(there, agentId="bob", keepAlive=True)
+
+    def both_tell_of_both() -> bool:
+        for node in pair.nodes:
+            with node.client() as client:
+                history = client.get("/history", params={"limit": 5}).json()
+                assert "unreachable" not in history
+                if history["series"]["sessions"][-1:] != [2]:
+                    return False
+        return True
+
+    until(both_tell_of_both)
+    there.delete(f"/sessions/{also['sessionId']}")
+
+
 def test_a_node_is_drained_and_opened_again_through_another(host: ClusterNode, there: httpx.Client) -> None:
     with host.client() as here:
         assert there.post("/drain", params={"node": host.id}).is_success

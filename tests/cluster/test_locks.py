@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from bench.rig.postgres import Postgres
-from tests.broker.house import ADA, BOB
+from tests.broker.house import ADA, ADMIN, BOB
 from tests.broker.lock_backend import SharedDomain
 from tests.sim.virtual_loop import VirtualLoop
 
@@ -358,6 +358,17 @@ async def test_a_lock_of_another_node_is_given_back_there(cluster: Cluster) -> N
 
 
 @on_nodes
+async def test_a_lock_of_another_node_is_forced_there(cluster: Cluster) -> None:
+    a, b = await cluster.join("nod_a"), await cluster.join("nod_b")
+    await a.take()
+    with pytest.raises(Elsewhere) as elsewhere:
+        await b.locks.force(ADMIN, NAME)
+    assert elsewhere.value.node_id == "nod_a"
+    await a.locks.force(ADMIN, NAME)
+    assert await cluster.rows() == []
+
+
+@on_nodes
 async def test_an_acquisition_that_is_repeated_on_another_node_is_answered_where_the_lock_is(cluster: Cluster) -> None:
     a, b = await cluster.join("nod_a"), await cluster.join("nod_b")
     await a.take(ticket="lck_mine_0123456789")
@@ -553,6 +564,18 @@ def test_a_lock_is_renewed_listed_and_given_back_through_any_node(pair: RealClus
             assert [held["name"] for held in client.get("/locks").json()["locks"]] == ["shared"]
         assert there.delete("/locks/shared", params={"ticket": lock["ticket"]}).status_code == 204
         assert there.post("/locks/shared", json={}).json()["fence"] > lock["fence"]
+
+
+@pytest.mark.server
+@pytest.mark.browser
+def test_a_lock_is_forced_through_any_node(pair: RealCluster) -> None:
+    one, other = pair.nodes
+    with one.client() as here, other.client() as there:
+        lock = here.post("/locks/stuck", json={"agentId": "ada"}).json()
+        assert there.delete("/locks/stuck", params={"force": "true"}).status_code == 204
+        assert there.post("/locks/stuck", json={}).json()["fence"] > lock["fence"]
+        lost = here.post("/locks/stuck/renew", json={"ticket": lock["ticket"]})
+        assert code_of(lost) == (409, "lock_lost")
 
 
 @pytest.mark.server

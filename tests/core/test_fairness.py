@@ -161,6 +161,28 @@ def test_positions_come_true_when_nothing_else_happens(who: list[str], active: d
 
 
 @given(
+    who=st.lists(st.sampled_from(AGENTS), max_size=25),
+    active=st.dictionaries(st.sampled_from(AGENTS), st.integers(0, 6)),
+    count=st.integers(0, 30),
+)
+@settings(max_examples=80, deadline=None)
+def test_the_first_ones_are_those_at_the_first_positions(who: list[str], active: dict[str, int], count: int) -> None:
+    queue = queue_of(*who)
+    positions = [queue.position(waiter.id, active) for waiter in queue.first(count, active)]
+    assert positions == list(range(1, min(count, len(who)) + 1))
+
+
+def test_the_oldest_is_who_came_first_whoevers_turn_it_is() -> None:
+    queue = WaitQueue()
+    assert queue.oldest is None
+    for number, agent_id in enumerate(("bob", "alice", "bob"), 1):
+        queue.enter(f"w{number}", agent_id, "", now=number * 100)
+    assert queue.oldest.arrived_at == 100
+    queue.withdraw("w1")
+    assert queue.oldest.arrived_at == 200
+
+
+@given(
     who=st.lists(st.tuples(st.sampled_from(AGENTS), st.sampled_from("xy")), max_size=20),
     active=st.dictionaries(st.sampled_from(AGENTS), st.integers(0, 4)),
     admissible=st.sets(st.tuples(st.sampled_from(AGENTS), st.sampled_from("xy"))),

@@ -204,9 +204,22 @@ class FakeTabLocks:
     def unlock(self, caller: Caller, tab_id: str, ticket: str) -> None:
         self._tabs.get(caller, tab_id)
 
+    def force(self, caller: Caller, tab_id: str, holder: str | None = None) -> None:
+        caller.require("admin")
+        self._tabs.get(caller, tab_id)
+
 
 class FakeAuditor:
+    def __init__(self) -> None:
+        self.noted: list[dict[str, Any]] = []
+        # What the last reader of the trail asked for.
+        self.asked: dict[str, Any] = {}
+
+    def note(self, **entry: Any) -> None:
+        self.noted.append(entry)
+
     async def list(self, caller: Caller, **filters: Any) -> wire.AuditPage:
+        self.asked = filters
         return wire.AuditPage(entries=[])
 
 
@@ -247,8 +260,19 @@ class FakeOperations:
     def drain_browser(self, caller: Caller, browser_id: str) -> wire.BrowserView:
         return self._ask("drain", browser_id)
 
-    def stats(self, caller: Caller) -> wire.Stats:
-        pool = wire.PoolStats(active=1, pooled=3, tabs=4, waiting=2, capacity=100, free_seats=24, stock=4, browsers=1)
+    def stats(self, caller: Caller, *, of_all: bool = False) -> wire.Stats:
+        waiter = wire.SessionWaiter(agent_id="bob", key="", position=1, expected_wait_ms=500, since=AT)
+        pool = wire.PoolStats(
+            active=1,
+            pooled=3,
+            tabs=4,
+            waiting=2,
+            capacity=100,
+            free_seats=24,
+            stock=4,
+            browsers=1,
+            waiters=[waiter] if of_all else [],
+        )
         return wire.Stats(node="nod_test", draining=self.is_draining, sessions=1, pools={"default": pool})
 
     def drain(self, caller: Caller) -> wire.NodeDrain:
@@ -264,6 +288,13 @@ class FakeOperations:
             raise BrowserNotFound("No such browser.")
         self.asked.append((what, browser_id))
         return BROWSER
+
+
+class FakeHistory:
+    def view(self, caller: Caller, intervals: int) -> wire.History:
+        numbers: list[float | None] = [None, 1.5, 2][-intervals:]
+        series = wire.HistorySeries(**dict.fromkeys(wire.HistorySeries.__struct_fields__, numbers))
+        return wire.History(interval_ms=2_000, begins_at=AT, series=series)
 
 
 class FakeFiles:
@@ -319,6 +350,7 @@ class FakeBroker:
         self.auditor = FakeAuditor()
         self.files = FakeFiles(self.sessions)
         self.operations = FakeOperations(self.sessions)
+        self.history = FakeHistory()
         self.tasking = FakeTasking()
         self.named_locks = FakeNamedLocks()
         # No session here is in a browser.

@@ -49,6 +49,11 @@ class FakeNamedLocks:
             raise LockNotFound("The lock is not held.", name=name)
         del self.held[name]
 
+    async def force(self, caller: Caller, name: str, fence: int | None = None) -> None:
+        caller.require("admin")
+        if self.held.pop(name, None) is None:
+            raise LockNotFound("The lock is not held.", name=name)
+
     async def list(self, caller: Caller) -> wire.LockPage:
         return wire.LockPage(locks=[wire.HeldLock(name=name, held=True, waiters=0) for name in self.held])
 

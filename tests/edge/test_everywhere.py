@@ -32,6 +32,21 @@ def test_what_nodes_have_is_added_up() -> None:
     assert merged.pools["shop"].active == 1
 
 
+def test_waiters_of_all_nodes_stand_in_one_line_and_the_longest_wait_is_that_of_all() -> None:
+    def waiting(since: str, *positions: int) -> wire.Stats:
+        waiters = [wire.SessionWaiter(agent_id="ada", key="", position=at, expected_wait_ms=0) for at in positions]
+        line = msgspec.structs.replace(pool(1), waiting_since=since, waiters=waiters)
+        return stats("a", 0, default=line)
+
+    merged = merge_stats(
+        waiting("2025-01-01T00:00:07.000Z", 2, 3),
+        [stats("b", 0, default=pool(1)), waiting("2025-01-01T00:00:05.000Z", 1, 4)],
+        [],
+    ).pools["default"]
+    assert [waiter.position for waiter in merged.waiters] == [1, 2, 3, 4]
+    assert merged.waiting_since == "2025-01-01T00:00:05.000Z"
+
+
 @pytest.mark.parametrize(("shared_cap", "capacity"), [(0, 30), (12, 12), (100, 30)])
 def test_nodes_can_have_together_what_they_can_alone_unless_less_was_asked_for(shared_cap: int, capacity: int) -> None:
     others = [stats(name, 0, default=pool(10, shared_cap)) for name in ("b", "c")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 
 from .fake_broker import FakeBroker
 
@@ -79,6 +80,7 @@ async def test_stats_are_told_by_pool(alice: httpx.AsyncClient) -> None:
                 "pooled": 3,
                 "tabs": 4,
                 "waiting": 2,
+                "waitingSince": None,
                 "capacity": 100,
                 "sharedCap": 0,
                 "freeSeats": 24,
@@ -88,3 +90,34 @@ async def test_stats_are_told_by_pool(alice: httpx.AsyncClient) -> None:
             },
         },
     }
+
+
+async def test_the_waiters_of_all_agents_are_told_to_who_asks_for_them(admin: httpx.AsyncClient) -> None:
+    pool = (await admin.get("/stats", params={"waiters": "all"})).json()["pools"]["default"]
+    assert pool["waiters"] == [
+        {"agentId": "bob", "key": "", "position": 1, "expectedWaitMs": 500, "since": "2025-01-01T00:00:00.000Z"}
+    ]
+
+
+@pytest.mark.parametrize(("order", "newest_first"), [("asc", False), ("desc", True), (None, False)])
+async def test_the_audit_trail_is_read_in_the_order_that_is_asked_for(
+    admin: httpx.AsyncClient, broker: FakeBroker, order: str | None, newest_first: bool
+) -> None:
+    assert (await admin.get("/audit", params={} if order is None else {"order": order})).status_code == 200
+    assert broker.auditor.asked["newest_first"] is newest_first
+
+
+async def test_the_history_is_told_as_series_that_begin_together(alice: httpx.AsyncClient) -> None:
+    told = (await alice.get("/history")).json()
+    assert (told["intervalMs"], told["from"]) == (2_000, "2025-01-01T00:00:00.000Z")
+    assert told["series"]["commandP95Ms"] == told["series"]["sessionsWaiting"] == [None, 1.5, 2]
+
+
+@pytest.mark.parametrize(("limit", "status"), [("2", 200), ("0", 400), ("301", 400), ("many", 400)])
+async def test_no_more_of_the_history_is_told_than_was_asked_for(
+    alice: httpx.AsyncClient, limit: str, status: int
+) -> None:
+    answer = await alice.get("/history", params={"limit": limit})
+    assert answer.status_code == status
+    if status == 200:
+        assert answer.json()["series"]["commands"] == [1.5, 2]

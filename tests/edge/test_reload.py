@@ -18,10 +18,11 @@ from tabherd.broker.settings import Changes, Settings
 from tabherd.config import Config
 from tabherd.config_layers import Layers, layers_of
 from tabherd.edge.http import App
-from tabherd.edge.reload import MASK, Reload
+from tabherd.edge.reload import MASK, TOLD_MAX_CHARS, Reload, told_names
 from tabherd.errors import InvalidRequest, StateConflict, UnknownField
 
 from .conftest import client_of
+from .fake_broker import FakeBroker
 
 
 class Desk:
@@ -342,6 +343,32 @@ async def test_the_edge_follows_what_is_patched(
         assert large.json()["code"] == "body_too_large"
         statuses = [(await alice.get("/browsers")).status_code for _ in range(3)]
         assert 429 in statuses
+
+
+async def test_a_change_is_in_the_audit_trail_by_who_and_what_but_not_by_value(
+    tmp_path: Path, make_app: Callable[..., App], admin_token: str, broker: FakeBroker
+) -> None:
+    desk = Desk(tmp_path)
+    patch = {"webhooks": {"secret": "sesame"}, "pools": {"default": {"max_active": 3}}}
+    async with client_of(make_app(reload=desk.reload), admin_token) as admin:
+        assert (await admin.patch("/config", json=patch)).status_code == 200
+    (entry,) = broker.auditor.noted
+    assert (entry["agent_id"], entry["verb"]) == ("root", "config")
+    assert entry["detail"] == "pools.default.max_active, webhooks.secret"
+
+
+async def test_a_refused_change_is_not_in_the_audit_trail(
+    tmp_path: Path, make_app: Callable[..., App], admin_token: str, broker: FakeBroker
+) -> None:
+    desk = Desk(tmp_path)
+    async with client_of(make_app(reload=desk.reload), admin_token) as admin:
+        assert (await admin.patch("/config", json={"gate": {"timeout_ms": "soon"}})).status_code == 400
+    assert broker.auditor.noted == []
+
+
+def test_a_change_of_very_many_settings_is_told_in_part() -> None:
+    told = told_names(wire.ConfigPatch(tiers={f"tier-{n:04}": 60 for n in range(1_000)}))
+    assert (len(told), told[-1]) == (TOLD_MAX_CHARS, "…")
 
 
 async def test_an_unknown_section_is_refused_with_the_nearest(admin: httpx.AsyncClient) -> None:

@@ -201,3 +201,32 @@ def test_a_lock_whose_lease_ended_while_the_server_was_down_is_free(own_server: 
     with own_server.client() as admin:
         assert renew(admin, lock).json()["code"] == "lock_lost"
         assert admin.get("/locks").json()["locks"] == []
+
+
+# --- An operator ------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_frees_a_lock_without_its_ticket_and_an_agent_does_not(server: Server, admin: httpx.Client) -> None:
+    with server.agent("ada") as ada, server.agent("bob") as bob:
+        lock = take(ada)
+        for agent in (ada, bob):
+            refused = agent.delete(PATH, params={"force": "true"})
+            assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+        with server.client() as operator:
+            assert operator.delete(PATH, params={"force": "true", "fence": lock["fence"]}).status_code == 204
+        lost = renew(ada, lock)
+        assert (lost.status_code, lost.json()["code"]) == (409, "lock_lost")
+
+
+def test_an_operator_frees_a_tab_without_the_ticket_of_its_lock(server: Server, admin: httpx.Client) -> None:
+    with server.agent("ada") as ada:
+        session = ada.post("/sessions", json={}).raise_for_status().json()
+        path = f"/tabs/{session['tabs'][0]['tabId']}/lock"
+        held = ada.post(path, json={"lockLeaseMs": 600_000}).raise_for_status().json()
+        assert ada.delete(path, params={"force": "true"}).status_code == 403
+        assert admin.delete(path, params={"force": "true", "holder": "nobody"}).status_code == 409
+        holder = held["lockOwnerControllerId"]
+        assert admin.delete(path, params={"force": "true", "holder": holder}).status_code == 204
+        over = ada.post(path, json={"ticket": held["ticket"]})
+        assert (over.status_code, over.json()["code"]) == (404, "lock_not_found")
+        ada.delete(f"/sessions/{session['sessionId']}").raise_for_status()

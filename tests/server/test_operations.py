@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from .conftest import Server, act, events_of, is_alive, open_session, value_of, 
 from .login_site import LoginSite
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
+
+# How often, every twentieth of a second, the history is looked at before what should be in it is missed.
+HISTORY_TRIES = 1_200
 
 
 def ready_browser(client: httpx.Client) -> dict[str, Any]:
@@ -143,6 +147,24 @@ def test_status_shows_pools_and_browsers_with_what_they_cost(own_server: Server)
     assert browser["browserId"] in shown
     assert " MB" in shown
     assert " %" in shown
+
+
+def test_what_is_done_is_seen_in_the_history_a_moment_later(own_server: Server) -> None:
+    with own_server.client() as admin:
+        session = open_session(admin, agentId="ada")
+        for expression in ("1", "missing()", "2"):
+            act(admin, session["tabs"][0]["tabId"], "evaluate", expression=expression)
+        for _ in range(HISTORY_TRIES):
+            series = admin.get("/history").json()["series"]
+            # An interval in which nobody could look is null.
+            known = {name: [number for number in numbers if number is not None] for name, numbers in series.items()}
+            if sum(known["commandsFailed"]) and known["memoryBytes"]:
+                break
+            time.sleep(0.05)
+        assert 0 < sum(known["commandsFailed"]) < sum(known["commands"])
+        assert 0 < known["commandP50Ms"][-1] <= known["commandP95Ms"][-1]
+        assert (known["sessions"][-1], known["sessionsWaiting"][-1]) == (1, 0)
+        assert known["memoryBytes"][-1] > 10_000_000
 
 
 def test_the_pool_size_of_the_command_line_is_how_many_browsers_there_are(tmp_path: Path) -> None:

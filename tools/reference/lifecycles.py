@@ -1,4 +1,7 @@
-"""lifecycles.md, from the transition tables of `core.lifecycle` and the expiry rules of `core.lease`."""
+"""lifecycles.md, from the transition tables of `core.lifecycle` and the expiry rules of `core.lease`.
+
+The pictures that it shows are drawn from the same tables by `diagrams`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
-from tabherd.core import lifecycle
+from diagrams import LIFECYCLES
+
 from tabherd.core.lease import EXPIRY_RULES
 
 from .markdown import row, table
@@ -19,33 +23,27 @@ def write() -> Iterator[str]:
         "# Lifecycles",
         "",
         "What can happen to each thing, drawn from the tables in `src/tabherd/core/lifecycle.py` that decide it. A",
-        "move that is not drawn here cannot happen.",
+        "move that is not here cannot happen. A dot leads to where a thing begins, a double frame is an end, and",
+        "arrows that lead up go back to an earlier part of its life.",
     )
-    tables: dict[str, Mapping[Any, Mapping[Any, StrEnum]]] = {
-        "Browser": lifecycle.BROWSER,
-        "Session (lease)": lifecycle.LEASE,
-        "Tab": lifecycle.TAB,
-        "Command": lifecycle.COMMAND,
-        "Task": lifecycle.TASK,
-        "Delivery of a webhook": lifecycle.DELIVERY,
-        "Node": lifecycle.NODE,
-    }
-    for name, moves_of in tables.items():
-        reached = {after for moves in moves_of.values() for after in moves.values()}
-        yield from ("", f"## {name}", "", "```mermaid", "stateDiagram-v2")
-        first = next(iter(moves_of))
+    for name, (title, moves_of) in LIFECYCLES.items():
+        kind = type(next(iter(moves_of)))
+        states, events = _member_comments(kind), _member_comments(_events_of(moves_of))
+        yield from ("", f"## {title}", "", f"![Lifecycle: {title}](diagrams/{name}.svg)", "")
+        yield from table("state", "what can happen")
         for state, moves in moves_of.items():
-            if state is first or state not in reached:
-                yield f"    [*] --> {state}"
-            yield from (f"    {state} --> {after}: {event}" for event, after in moves.items())
-            if not moves:
-                yield f"    {state} --> [*]"
-        yield "```"
-        comments = _member_comments(type(first))
-        if comments:
-            yield ""
-            yield from (f"- `{member}`: {comment}." for member, comment in comments.items())
+            meaning = f"`{state}`: {states[state]}" if state in states else f"`{state}`"
+            happens = [
+                # What an event means is said where it comes first.
+                f"`{event}`" + (f" ({events.pop(event)})" if event in events else "") + f" → `{after}`"
+                for event, after in moves.items()
+            ]
+            yield row(meaning, "<br>".join(happens) or "nothing any more")
     yield from _expiry_rules()
+
+
+def _events_of(moves_of: Mapping[Any, Mapping[Any, StrEnum]]) -> type[StrEnum]:
+    return next(type(event) for moves in moves_of.values() for event in moves)
 
 
 def _expiry_rules() -> Iterator[str]:

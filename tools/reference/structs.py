@@ -34,7 +34,10 @@ def type_and_bounds(kind: Any) -> tuple[str, str]:
             return " or ".join(f"`{value}`" for value in arguments), ""
         case typing.Union | types.UnionType:
             # None and unset mean that the field may be left out, which its default says already.
-            kinds = [type_and_bounds(each) for each in arguments if each not in (types.NoneType, msgspec.UnsetType)]
+            present = [each for each in arguments if each not in (types.NoneType, msgspec.UnsetType)]
+            if tags := _tags(present):
+                return tags, ""
+            kinds = [type_and_bounds(each) for each in present]
             return " or ".join(name for name, _ in kinds), ", ".join(bounds for _, bounds in kinds if bounds)
         case builtin if builtin in (list, tuple):
             name, bounds = type_and_bounds(arguments[0])
@@ -48,6 +51,14 @@ def type_and_bounds(kind: Any) -> tuple[str, str]:
             return "`{" + ", ".join(field.encode_name for field in msgspec.structs.fields(kind)) + "}`", ""
         case _:
             return NAMES[kind], ""
+
+
+def _tags(kinds: list[Any]) -> str:
+    """Of structs that one field tells apart: that field and its values, since each is described where it belongs."""
+    configs = [each.__struct_config__ for each in kinds if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    if len(kinds) < 2 or len(configs) < len(kinds) or any(config.tag is None for config in configs):
+        return ""
+    return f"object with `{configs[0].tag_field}` " + ", ".join(f"`{config.tag}`" for config in configs)
 
 
 def _limits(meta: msgspec.Meta, kind: Any) -> Iterator[str]:

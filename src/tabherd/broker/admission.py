@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from ..browsers.pool import Pool
 from ..browsers.slot import Slot
@@ -30,7 +30,7 @@ from .stock import PooledTab, Stock
 
 # How long a caller that does not want to wait waits all the same for a pooled tab that is being closed for it.
 EVICTION_LIMIT_MS = 2_000
-# How many of an agent's callers are told where they stand.
+# Of how many callers it is told where they stand.
 PLACES_SHOWN = 20
 
 
@@ -105,11 +105,23 @@ class Admission:
             return len(self.stock)
         return sum(claim.state is state for claim in self._claims.values())
 
-    def places_of(self, agent_id: str) -> list[Place]:
-        """Where that agent's callers stand in the queue, the next one first. Costs O(agents) for each of them."""
+    @property
+    def waiting_since(self) -> int | None:
+        """When the caller came that has waited longest; None: nobody waits."""
+        if self.shared is not None:
+            return self.shared.waiting_since
+        return None if (oldest := self._queue.oldest) is None else oldest.arrived_at
+
+    def places_of(self, agent_id: str | None) -> list[Place]:
+        """Where that agent's callers stand in the queue, or all agents', the next one first. Costs O(agents) for each
+        of them.
+        """
         if self.shared is not None:
             return self.shared.places_of(agent_id)
-        first = self._queue.of_agent(agent_id)[:PLACES_SHOWN]
+        if agent_id is None:
+            first: Sequence[Waiter] = self._queue.first(PLACES_SHOWN, self._by_agent)
+        else:
+            first = self._queue.of_agent(agent_id)[:PLACES_SHOWN]
         positions = [(waiter, self._queue.position(waiter.id, self._by_agent) or 1) for waiter in first]
         return [Place(waiter, position, self.retry_after_ms(position)) for waiter, position in positions]
 
@@ -345,7 +357,7 @@ class Admission:
 
     def _enter(self, session_id: str, agent_id: str, key: str) -> Waiter:
         try:
-            return self._queue.enter(session_id, agent_id, key)
+            return self._queue.enter(session_id, agent_id, key, now=self._clock())
         except QueueFull as error:
             error.retry_after_ms = self.retry_after_ms(len(self._queue))
             # For tasks a full queue is 429; a caller of a session hears that the service is not available.

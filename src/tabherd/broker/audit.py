@@ -58,13 +58,14 @@ class Auditor:
         tab_id: str | None,
         limit: int,
         cursor: str,
+        newest_first: bool = False,
     ) -> wire.AuditPage:
-        """The trail, oldest first."""
+        """The trail, in the order in which it was made, or the other way round."""
         caller.require("admin")
         await self._ledger.flush()
         named = {"agent_id": agent_id, "session_id": session_id, "tab_id": tab_id}
         where = {name: value for name, value in named.items() if value is not None}
-        rows = await self._store.select(Audit, where, after=cursor, limit=limit + 1)
+        rows = await self._store.select(Audit, where, after=cursor, limit=limit + 1, newest_first=newest_first)
         return wire.AuditPage(
             entries=[
                 wire.AuditEntry(

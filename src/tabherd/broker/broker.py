@@ -36,10 +36,12 @@ from .credentials import Credentials
 from .entering import Entering
 from .events import EventBus
 from .files import Files
+from .history import History
 from .idempotency import Keys
 from .ids import Ids
 from .leases import SERVER_STOPPED, Leases, Perform
 from .ledger import Ledger
+from .live import LiveViews
 from .marks import Marks
 from .named_locks import NamedLocks
 from .node_views import lone_view, node_views
@@ -312,6 +314,15 @@ class Broker:
             clock=clock,
             spawn=self._spawn,
         )
+        self.live = LiveViews(
+            settings=self.settings,
+            registry=self._registry,
+            access=access,
+            tabs=self.tabs,
+            auditor=self.auditor,
+            metrics=metrics,
+            clock=clock,
+        )
         self.commands = Commands(
             settings=self.settings,
             node_id=node.id,
@@ -392,6 +403,14 @@ class Broker:
                 is_draining=lambda: self.is_draining,
             )
             cluster.membership.load = self._load
+        self.history = History(
+            metrics=metrics,
+            registry=self._registry,
+            pools=self._pools,
+            admissions=self._admissions,
+            tasking=self.tasking,
+            clock=clock,
+        )
         # Set once it knows what an earlier life left; before that, sessions that live are unknown to it.
         self.has_settled = asyncio.Event()
         self._feed_gauges()
@@ -409,6 +428,7 @@ class Broker:
         self._services = [
             asyncio.create_task(self.reaper.run(), name="reaper"),
             asyncio.create_task(self.reaper.forget_forever(), name="forget"),
+            asyncio.create_task(self.history.run(), name="history"),
             *(asyncio.create_task(shared.run(), name=f"waiters of {name}") for name, shared in self._shared.items()),
         ]
         await asyncio.gather(*(pool.wait_tried() for pool in self._pools.values()))

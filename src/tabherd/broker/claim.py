@@ -51,8 +51,13 @@ class Shared(Protocol):
         """Callers of this node that do."""
         ...
 
-    def places_of(self, agent_id: str) -> list[Place]:
-        """Where that agent's callers of this node stand among those of all nodes."""
+    @property
+    def waiting_since(self) -> int | None:
+        """When the one of them came that has waited longest; None: there is none."""
+        ...
+
+    def places_of(self, agent_id: str | None) -> list[Place]:
+        """Where that agent's callers of this node, or all agents', stand among those of all nodes."""
         ...
 
     def has_room(self) -> None:

@@ -219,6 +219,16 @@ class Commands:
         if caller.agent_id != accepted.tab.session.row.agent_id or caller.is_admin:
             # The owner may be waiting for it elsewhere: its next heartbeat tells.
             accepted.tab.session.cancelled.append(command_id)
+        if caller.agent_id != accepted.command.agent_id:
+            # Its own entry says that it was cancelled, but not that somebody else did that.
+            self._auditor.note(
+                agent_id=caller.agent_id,
+                controller_id=caller.controller_id,
+                verb="cancel",
+                tab=accepted.tab,
+                command_id=command_id,
+                detail=f"{accepted.command.kind} of {accepted.command.agent_id}",
+            )
         self._stop(accepted)
         await asyncio.wait([accepted.ended])
         return command_view(accepted.command)

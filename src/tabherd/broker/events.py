@@ -43,7 +43,7 @@ EVENT_TYPES: Final[Mapping[str, str]] = {
     "tab.rebuilt": "The page behind the tab was replaced; its generation grew and its id stayed.",
     "lock_acquired": "A controller has a tab's lock; lockExpiresAt says until when, unless it is renewed.",
     "lock_renewed": "The lease of a tab lock started anew.",
-    "lock_released": "A tab lock is over; reason: released, disconnected, taken_over, tab_closed.",
+    "lock_released": "A tab lock is over; reason: released, disconnected, taken_over, tab_closed, forced (by: who).",
     "lock_expired": "The lease of a tab lock ended before it was renewed.",
     "lock_conflict": "A controller met the tab lock of another; it was refused or waits.",
     "task.queued": "A task waits: it was submitted, or is to be run again.",
@@ -54,7 +54,8 @@ EVENT_TYPES: Final[Mapping[str, str]] = {
     "task.cancelled": "A task was cancelled.",
     "task.rejected": "A task was not admitted; code says why.",
     "lock.acquired": "A caller has a named lock; holder and fence say who, expiresAt until when unless it is renewed.",
-    "lock.released": "A named lock is free; reason: released, disconnected, owner_dead, caller_left, server_restarted.",
+    "lock.released": "A named lock is free; reason: released, disconnected, owner_dead, caller_left, server_restarted, "
+    "forced (by says who).",
     "lock.expired": "The lease of a named lock ended before it was renewed; it is free.",
     "lock.lost": "A named lock is no longer its holder's, who must stop; reason: backend_lost, taken_meanwhile, "
     "node_died, node_fenced.",

@@ -4,8 +4,9 @@ What it keeps:
 
 - A lock that is held is a row and a hold of the backend, for as long as it is held. The row is written first and
   removed first: after a crash there is never a lock that somebody was told of and no row knows.
-- It ends in exactly one way: given back, expired by its timer, with its owner process, with its connection, or lost
-  with the backend. For its holder it is over at that moment; somebody else gets it only once its row is gone.
+- It ends in exactly one way: given back, expired by its timer, with its owner process, with its connection, freed by
+  an operator, or lost with the backend. For its holder it is over at that moment; somebody else gets it only once its
+  row is gone.
 - A renewal moves the end in memory before it is on disk, so a store that is away takes no lock from anybody; the
   holder hears of the new end only when it is on disk, so no restart frees a lock earlier than its holder was told.
 """
@@ -27,6 +28,7 @@ from ..errors import LockLost, LockTimedOut, StoreUnavailable
 from ..locks.base import AsyncBackend, AsyncHold, marker_of, named_key, this_process
 from ..store.base import Store
 from .audit import Auditor
+from .caller import Caller
 from .events import EventBus
 from .lock_rows import LockRows, lock_lost
 from .owners import Owners
@@ -143,14 +145,17 @@ class Holds:
                 live.expires_at = expires_at
                 self._arm(live)
 
-    async def release(self, live: LiveLock, reason: str) -> bool:
-        """Free it at its holder's wish; False when it was over. `StoreUnavailable`: nothing has happened."""
+    async def release(self, live: LiveLock, reason: str, by: Caller | None = None) -> bool:
+        """Free it at its holder's wish, or at that of `by`; False when it was over.
+
+        `StoreUnavailable`: nothing has happened.
+        """
         async with live.mutex:
             if live.is_over:
                 return False
             await self._rows.remove(live.row)
             if not live.is_over:
-                self._over(live, "lock.released", reason)
+                self._over(live, "lock.released", reason, by)
             await self._let_go(live)
             return True
 
@@ -258,10 +263,10 @@ class Holds:
         else:
             self.end(live, "lock.expired", "expired")
 
-    def _over(self, live: LiveLock, event: str, reason: str) -> None:
+    def _over(self, live: LiveLock, event: str, reason: str, by: Caller | None = None) -> None:
         live.is_over = True
         self._unwatch(live)
-        self._tell(event, live, reason)
+        self._tell(event, live, reason, by)
 
     async def _clear(self, live: LiveLock) -> None:
         async with live.mutex:
@@ -277,21 +282,25 @@ class Holds:
         self._queue.free(live.name)
         self.on_free(live.name)
 
-    def _tell(self, event: str, live: LiveLock, reason: str = "") -> None:
+    def _tell(self, event: str, live: LiveLock, reason: str = "", by: Caller | None = None) -> None:
+        """`by` is who did it, if that was not the holder."""
         row = live.row
         log.debug(event, lock=row.id, agentId=row.agent_id, fence=row.fence, reason=reason)
-        self._publish(event, row, live.expires_at, reason)
+        self._publish(event, row, live.expires_at, reason, by)
+        words = f"{row.id}: {reason}" if reason else row.id
         self._auditor.note(
-            agent_id=row.agent_id,
-            controller_id=row.controller,
+            agent_id=row.agent_id if by is None else by.agent_id,
+            controller_id=row.controller if by is None else by.controller_id,
             verb=event,
-            detail=f"{row.id}: {reason}" if reason else row.id,
+            detail=words if by is None else f"{words}, held by {holder_of(row)}",
         )
 
-    def _publish(self, event: str, row: NamedLock, expires_at: int, reason: str) -> None:
+    def _publish(self, event: str, row: NamedLock, expires_at: int, reason: str, by: Caller | None = None) -> None:
         fields: dict[str, Any] = {"expiresAt": rfc3339(expires_at)} if expires_at else {}
         if reason:
             fields["reason"] = reason
+        if by is not None:
+            fields["by"] = by.agent_id
         self._events.publish(event, name=row.id, agentId=row.agent_id, holder=holder_of(row), fence=row.fence, **fields)
 
 

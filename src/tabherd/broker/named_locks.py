@@ -4,6 +4,7 @@ The verbs. Who waits is served first come, first served (`core.lock_queue`); `lo
 line, `lock_holds` keeps it and ends it. What is checked here, each time:
 
 - The ticket is the secret of whoever has the lock: without it, or for another agent, nothing is renewed or given back.
+  Only an operator frees a lock without it (`force`).
 - After a wait everything is decided again: a lock that was over as soon as it was granted is not handed out.
 - A lock that is held through another node is renewed and given back there: that is `Elsewhere`.
 - While the server drains no lock is granted; those that are held stay held, and can be renewed and given back.
@@ -25,7 +26,7 @@ from ..cluster.fenced_store import fenced
 from ..config import Config
 from ..core.lock_queue import LockLimits, LockQueue, Wish
 from ..core.model import Node
-from ..errors import Capacity, InvalidRequest, LockNotFound, LockReentered, LockTimedOut, NotOwner
+from ..errors import Capacity, InvalidRequest, LockNotFound, LockReentered, LockTimedOut, NotOwner, StateConflict
 from ..locks.base import AsyncBackend, LockRow, named_key
 from ..metrics import Metrics
 from ..store.base import Store
@@ -195,6 +196,22 @@ class NamedLocks:
                 return
         await self._refer(name, ticket)
         raise LockNotFound("The lock is not held with this ticket.", name=name)
+
+    async def force(self, caller: Caller, name: str, fence: int | None = None) -> None:
+        """Free the lock for an operator, who has no ticket; from here on its holder's is worth nothing.
+
+        With `fence` only if the lock is still at it: an operator decides on what was on the screen a moment ago.
+        """
+        caller.require("admin")
+        live = self._holds.get(name)
+        if live is None:
+            if (row := await self._rows.of_another(name)) is not None:
+                raise Elsewhere(row.node_id)
+        elif fence is not None and fence != live.row.fence:
+            raise StateConflict("The lock is somebody else's by now.", name=name, holder=holder_of(live.row))
+        elif await to_the_end(self._holds.release(live, "forced", by=caller), self._spawn):
+            return
+        raise LockNotFound("Nobody holds the lock through a server.", name=name)
 
     async def list(self, caller: Caller) -> wire.LockPage:
         """Names that callers of any node hold, or callers of this one wait for; see `lock_views` for who sees what."""

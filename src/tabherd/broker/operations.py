@@ -21,7 +21,7 @@ from .admission import Admission
 from .caller import Caller
 from .events import EventBus
 from .registry import Registry
-from .views import browser_view
+from .views import browser_view, rfc3339
 
 # When to come back: a drain is over when an operator says so, a stop when another server has taken its place.
 RETRY_DRAINING_MS = 5_000
@@ -66,14 +66,15 @@ class Operations:
         caller.require("browse")
         return wire.BrowserPage(browsers=[self._view(slot) for _, slot in self._slots()])
 
-    def stats(self, caller: Caller) -> wire.Stats:
-        """What each pool has, gives and could give."""
+    def stats(self, caller: Caller, *, of_all: bool = False) -> wire.Stats:
+        """What each pool has, gives and could give; with the caller's own waiters, or all that it may see."""
         caller.require("browse")
+        agent_id = None if of_all and caller.is_admin else caller.agent_id
         return wire.Stats(
             node=self._node_id,
             draining=self.is_draining,
             sessions=len(self._registry),
-            pools={name: self._pool_stats(name, pool, caller.agent_id) for name, pool in self._pools.items()},
+            pools={name: self._pool_stats(name, pool, agent_id) for name, pool in self._pools.items()},
         )
 
     def has_browser(self, browser_id: str) -> bool:
@@ -169,14 +170,15 @@ class Operations:
         sessions = len(self._registry.on_browser(slot.row.id))
         return browser_view(slot, sessions, slot.breaker.state(self._clock()))
 
-    def _pool_stats(self, name: str, pool: Pool, agent_id: str) -> wire.PoolStats:
+    def _pool_stats(self, name: str, pool: Pool, agent_id: str | None) -> wire.PoolStats:
         admission = self._admissions[name]
         waiters = [
             wire.SessionWaiter(
-                agent_id=agent_id,
+                agent_id=place.waiter.agent_id,
                 key=place.waiter.key,
                 position=place.position,
                 expected_wait_ms=place.expected_wait_ms,
+                since=rfc3339(place.waiter.arrived_at),
             )
             for place in admission.places_of(agent_id)
         ]
@@ -185,6 +187,7 @@ class Operations:
             pooled=len(admission.stock),
             tabs=admission.tabs,
             waiting=admission.waiting,
+            waiting_since=None if admission.waiting_since is None else rfc3339(admission.waiting_since),
             capacity=admission.caps.max_active,
             shared_cap=0 if admission.store_caps is admission.caps else admission.store_caps.max_active,
             free_seats=pool.free_seats,

@@ -62,6 +62,8 @@ class LiveTab:
     def moved(self, url: str, title: str) -> None:
         """The page has gone somewhere."""
         self.row = changed(self.row, url=url, title=title)
+        # Whoever watches the tab shows where it is.
+        self.gate.tell()
 
     def unmark(self) -> None:
         """No command is at work in the page any more."""

@@ -154,9 +154,13 @@ class Sessions:
         state: str | None = None,
         limit: int = 100,
         cursor: str = "",
+        newest_first: bool = False,
     ) -> wire.SessionPage:
-        """The caller's own sessions, oldest first; an admin's are those of everybody."""
-        where: dict[str, str] = {}
+        """The caller's own sessions, in the order of their beginning; an admin's are those of everybody.
+
+        `state` may be several, separated by commas.
+        """
+        where: dict[str, str | tuple[str, ...]] = {}
         if not caller.is_admin:
             if agent_id not in (None, caller.agent_id):
                 return wire.SessionPage(sessions=[])
@@ -164,10 +168,11 @@ class Sessions:
         if agent_id is not None:
             where["agent_id"] = agent_id
         if state is not None:
-            if state not in STATES:
-                raise InvalidRequest(f"state: '{state}' is none of {', '.join(STATES)}.", field="state")
-            where["state"] = state
-        rows = await self._store.select(Session, where, after=cursor, limit=limit + 1)
+            states = tuple(state.split(","))
+            if wrong := next((one for one in states if one not in STATES), None):
+                raise InvalidRequest(f"state: '{wrong}' is none of {', '.join(STATES)}.", field="state")
+            where["state"] = states
+        rows = await self._store.select(Session, where, after=cursor, limit=limit + 1, newest_first=newest_first)
         tabs = await self._tabs_elsewhere(rows[:limit])
         views = [self._view(row, tabs.get(row.id, ())) for row in rows[:limit]]
         return wire.SessionPage(sessions=views, next_cursor=rows[limit - 1].id if len(rows) > limit else None)
@@ -401,4 +406,4 @@ class Sessions:
         times = self._leases.times_of(row.pool)
         if live is None:
             return session_view(row, tabs, times)
-        return session_view(live.row, [tab.row for tab in live.tabs.values()], times)
+        return session_view(live.row, [tab.row for tab in live.tabs.values()], times, live.seen_at)

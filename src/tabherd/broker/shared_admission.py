@@ -145,14 +145,20 @@ class SharedAdmission:
     def waiting(self) -> int:
         return len(self._turns)
 
-    def places_of(self, agent_id: str) -> list[Place]:
+    @property
+    def waiting_since(self) -> int | None:
+        return min((turn.row.arrived_at for turn in self._turns.values()), default=None)
+
+    def places_of(self, agent_id: str | None) -> list[Place]:
         """As of the last reading; whoever came since then is behind all others."""
-        own = [turn.row for turn in self._turns.values() if turn.row.agent_id == agent_id][:PLACES_SHOWN]
+        own = [turn.row for turn in self._turns.values() if agent_id in (None, turn.row.agent_id)][:PLACES_SHOWN]
         line = self._granting.line
         places = []
         for arrival, row in enumerate(own):
             position = (line.position(row.id) if line else None) or 1 + (len(line) if line else 0)
-            waiter = fairness.Waiter(id=row.id, agent_id=agent_id, key=row.key, arrival=arrival)
+            waiter = fairness.Waiter(
+                id=row.id, agent_id=row.agent_id, key=row.key, arrival=arrival, arrived_at=row.arrived_at
+            )
             places.append(Place(waiter, position, self._admission.retry_after_ms(position)))
         return sorted(places, key=lambda place: place.position)
 

@@ -1,7 +1,7 @@
 """Tab locks: the gate of one tab held across several commands, for as long as a renewable lease lasts.
 
 A lock ends in exactly one way: given back, expired by its timer (not when somebody happens to look), dropped with the
-connection of its controller, or with the tab; its holder and everybody who listens hear which.
+connection of its controller, freed by an operator, or with the tab; its holder and everybody who listens hear which.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from .. import wire
 from ..core import lease
 from ..core.gate import TabLock, Ticket
-from ..errors import LockNotFound, NotOwner
+from ..errors import LockNotFound, NotOwner, StateConflict
 from .access import Access
 from .audit import Auditor
 from .caller import Caller
@@ -99,6 +99,22 @@ class TabLocks:
         self._check_holder(caller, held)
         self._end(tab, held, "lock_released", "released")
 
+    def force(self, caller: Caller, tab_id: str, holder: str | None = None) -> None:
+        """Free the lock for an operator, who has no ticket; from here on its holder's is worth nothing.
+
+        With `holder` only if that controller has it: an operator decides on what was on the screen a moment ago.
+        """
+        caller.require("admin")
+        tab = self._access.tab(caller, tab_id)
+        held = tab.gate.tab_lock
+        if held is None:
+            raise LockNotFound("Nobody holds this tab's lock.", tabId=tab_id)
+        if holder is not None and holder != held.controller_id:
+            raise StateConflict(
+                "Another controller has this tab's lock by now.", tabId=tab_id, holder=held.controller_id
+            )
+        self._end(tab, held, "lock_released", "forced", by=caller)
+
     def drop_controller(self, controller_id: str) -> None:
         """The controller's connection is closed: its locks are free, and it is given none that it waits for."""
         for tab in self._registry.tabs:
@@ -164,14 +180,14 @@ class TabLocks:
                 return
             self._end(tab, present, "lock_expired", "expired")
 
-    def _end(self, tab: LiveTab, held: TabLock, event: str, reason: str) -> None:
+    def _end(self, tab: LiveTab, held: TabLock, event: str, reason: str, by: Caller | None = None) -> None:
         """The ticket goes back, and whoever waits is woken; a command of its holder that still runs finishes first."""
         is_known = self._forget_timer(held.ticket.id)
         tab.session.worked_at = self._clock()
         tab.wake(tab.gate.unlock(held.ticket.id, self._clock()))
         if is_known:
             self._registry.count_ticket(held.controller_id, -1)
-            self._tell(event, tab, held, reason)
+            self._tell(event, tab, held, reason, by)
         # Else it was granted in this very moment: who asked for it finds it gone, and gives its ticket back itself.
 
     def _forget_timer(self, ticket_id: str) -> bool:
@@ -187,15 +203,20 @@ class TabLocks:
         if held is not None:
             self._end(tab, held, "lock_released", "tab_closed")
 
-    def _tell(self, event: str, tab: LiveTab, held: TabLock, reason: str = "") -> None:
+    def _tell(self, event: str, tab: LiveTab, held: TabLock, reason: str = "", by: Caller | None = None) -> None:
+        """`by` is who did it, if that was not the holder."""
         fields = lock_fields(tab, held.controller_id, held.lease_ms, held.expires_at)
-        self._events.publish(event, **fields, ticket=held.ticket.id, **({"reason": reason} if reason else {}))
+        if reason:
+            fields["reason"] = reason
+        if by is not None:
+            fields["by"] = by.agent_id
+        self._events.publish(event, **fields, ticket=held.ticket.id)
         self._auditor.note(
-            agent_id=held.ticket.agent_id,
-            controller_id=held.controller_id,
+            agent_id=held.ticket.agent_id if by is None else by.agent_id,
+            controller_id=held.controller_id if by is None else by.controller_id,
             verb=event,
             tab=tab,
-            detail=reason,
+            detail=reason if by is None else f"{reason}, held by {held.controller_id}",
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -92,6 +92,8 @@ class Tabs:
         self._spawn = spawn
         # Popups that are being taken in, as they were told of last; one that ends meanwhile is taken out.
         self._arriving: dict[str, Page] = {}
+        # Done before agents have a tab again that a person had: whoever drove it lets go of it.
+        self.before_resume: Callable[[LiveTab], Awaitable[None]] = _nothing
 
     # --- Reads ----------------------------------------------------------------------------------------------
 
@@ -317,6 +319,7 @@ class Tabs:
             if tab.clear_mark is not None:
                 # A command was never proven stopped; its page could not be replaced under the person's hands.
                 self._recovery.quarantine(tab)
+            await self.before_resume(tab)
             tab.wake(tab.gate.resume(self._clock()))
         self._registry.tell(tab.session)
         self._publish("tab.resumed", tab)
@@ -437,3 +440,7 @@ class Tabs:
     def _publish(self, event: str, tab: LiveTab, **fields: Any) -> None:
         session = tab.session.row
         self._events.publish(event, tabId=tab.row.id, sessionId=session.id, agentId=session.agent_id, **fields)
+
+
+async def _nothing(_: LiveTab) -> None:
+    """Nobody drove it from here."""

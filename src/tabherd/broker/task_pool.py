@@ -136,6 +136,11 @@ class TaskPool:
         self._tally.reconfigure(config)
         self._stir.set()
 
+    @property
+    def waiting(self) -> int:
+        """Tasks that wait, on all nodes."""
+        return self._tally.waiting
+
     # --- For those who submit -------------------------------------------------------------------------------
 
     def home_of(self, agent_id: str, pool: str) -> str:

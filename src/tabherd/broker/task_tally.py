@@ -41,6 +41,11 @@ class TaskTally:
         """Whether there may be tasks of nobody."""
         return self.seen.unclaimed + self._since > 0
 
+    @property
+    def waiting(self) -> int:
+        """Tasks that wait, on all nodes."""
+        return max(0, self._elsewhere + self._since) + self._queue.waiting
+
     def reconfigure(self, config: Config) -> None:
         self._config = config
 
@@ -56,7 +61,7 @@ class TaskTally:
         self._agents[agent_id] = None
         if len(self._agents) > AGENTS_MAX:
             del self._agents[next(iter(self._agents))]
-        count = max(0, self._elsewhere + self._since) + queue.waiting + arriving
+        count = self.waiting + arriving
         if count >= limits.queue_max:
             raise QueueFull(f"{count} tasks wait already.", count=count, cap=limits.queue_max)
         known = self._elsewhere_by_agent.get(agent_id, 0) + self._since_by_agent.get(agent_id, 0)

@@ -191,6 +191,11 @@ class Tasking:
         if self._takeover is not None:
             await self._takeover.run(gone)
 
+    @property
+    def waiting(self) -> int:
+        """Tasks that wait for their turn; where nodes share the store, those of all of them, as of the last look."""
+        return self.scheduler.queue.waiting if self._pool is None else self._pool.waiting
+
     def reconfigure(self, config: Config) -> None:
         """Go by other settings from now on."""
         self.scheduler.reconfigure(config)

@@ -140,6 +140,7 @@ class Tasks:
         limit: int = 100,
         cursor: str = "",
         newest_first: bool = False,
+        with_results: bool = True,
     ) -> wire.TaskPage:
         """The caller's own tasks that are at hand, in the order of submission; an admin's are those of everybody."""
         if state is not None and state not in STATES:
@@ -158,7 +159,9 @@ class Tasks:
             where["state"] = state
         rows = await self._store.select(Task, where, after=cursor, limit=limit + 1, newest_first=newest_first)
         views = [
-            self._live_view(live) if (live := self._scheduler.find(row.id)) is not None else await self._view(row)
+            self._live_view(live)
+            if (live := self._scheduler.find(row.id)) is not None
+            else await self._view(row if with_results else msgspec.structs.replace(row, result=""))
             for row in rows[:limit]
         ]
         # On disk a task is queued until it is over; what it is now, memory knows.

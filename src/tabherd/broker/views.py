@@ -33,7 +33,7 @@ def tab_brief(row: Tab) -> wire.TabBrief:
     return wire.TabBrief(tab_id=row.id, url=row.url, title=row.title)
 
 
-def session_view(row: Session, tabs: Iterable[Tab], times: LeaseTimes) -> wire.SessionView:
+def session_view(row: Session, tabs: Iterable[Tab], times: LeaseTimes, seen_at: int = 0) -> wire.SessionView:
     return wire.SessionView(
         session_id=row.id,
         agent_id=row.agent_id,
@@ -43,10 +43,12 @@ def session_view(row: Session, tabs: Iterable[Tab], times: LeaseTimes) -> wire.S
         key=row.key,
         tier=row.tier,
         node=row.node_id,
+        browser_id=row.browser_id,
         tabs=[tab_brief(tab) for tab in tabs],
         created_at=rfc3339(row.created_at),
         expires_at=rfc3339(row.deadline_at),
         heartbeat_ms=times.heartbeat_ms,
+        seen_at=rfc3339(max(row.created_at, row.heartbeat_at, seen_at)),
         keep_alive=row.keep_alive,
         access=row.access,
         reuse=row.reuse,
@@ -96,6 +98,7 @@ def _holder(gate: GateView) -> wire.Holder | None:
             reason=HoldReason.TAB_LOCK,
             controller_id=gate.lock.controller_id,
             since=rfc3339(gate.lock.since),
+            agent_id=gate.lock.ticket.agent_id,
             expires_at=rfc3339(gate.lock.expires_at),
             command_id=command_id,
             kind=kind,
@@ -106,6 +109,7 @@ def _holder(gate: GateView) -> wire.Holder | None:
         reason=HoldReason.COMMAND,
         controller_id=gate.holder.controller_id,
         since=rfc3339(gate.since),
+        agent_id=gate.holder.agent_id,
         command_id=command_id,
         kind=kind,
     )

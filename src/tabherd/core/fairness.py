@@ -7,7 +7,9 @@ that asks a thousand times does not delay another that asks once, and nobody who
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import islice
 
 import msgspec
 
@@ -24,6 +26,8 @@ class Waiter(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     # Its number in the order of arrival, which it keeps when it is put back.
     arrival: int
+    # When that was, in milliseconds.
+    arrived_at: int = 0
 
 
 class WaitQueue:
@@ -46,7 +50,9 @@ class WaitQueue:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def enter(self, waiter_id: str, agent_id: str, key: str, *, retry_after_ms: int | None = None) -> Waiter:
+    def enter(
+        self, waiter_id: str, agent_id: str, key: str, *, retry_after_ms: int | None = None, now: int = 0
+    ) -> Waiter:
         """Queue up, or raise `QueueFull`, which then says when to come back."""
         assert waiter_id not in self._by_id, f"waiter {waiter_id} entered twice"
         if len(self._by_id) >= self.max_waiters:
@@ -57,7 +63,7 @@ class WaitQueue:
                 cap=self.max_waiters,
             )
         self._arrivals += 1
-        waiter = Waiter(id=waiter_id, agent_id=agent_id, key=key, arrival=self._arrivals)
+        waiter = Waiter(id=waiter_id, agent_id=agent_id, key=key, arrival=self._arrivals, arrived_at=now)
         self._insert(waiter)
         return waiter
 
@@ -120,6 +126,22 @@ class WaitQueue:
             if is_at_level and waiters[earlier].arrival < waiter.arrival:
                 ahead += 1
         return ahead + 1
+
+    def first(self, count: int, active_by_agent: Mapping[str, int]) -> list[Waiter]:
+        """So many of all waiters in the order of their positions. O(agents), plus O(log agents) for each of them."""
+
+        def turns(agent_id: str, waiters: list[Waiter]) -> Iterator[tuple[int, int, Waiter]]:
+            active = active_by_agent.get(agent_id, 0)
+            return ((active + ahead, waiter.arrival, waiter) for ahead, waiter in enumerate(waiters))
+
+        # No two arrivals are the same, so that waiters themselves are never compared.
+        merged = merge(*(turns(agent_id, waiters) for agent_id, waiters in self._by_agent.items()))
+        return [waiter for _, _, waiter in islice(merged, count)]
+
+    @property
+    def oldest(self) -> Waiter | None:
+        """Who has waited longest. O(agents)."""
+        return min((waiters[0] for waiters in self._by_agent.values()), key=_arrival, default=None)
 
     def of_agent(self, agent_id: str) -> Sequence[Waiter]:
         """Its waiters, in order of arrival."""

@@ -167,6 +167,7 @@ class Gate:
             granted = self._settle(now)
             assert granted == [ticket]
             return Granted(ticket, None if newcomer.lease_ms is None else self._lock)
+        self.tell()
         return Queued(ticket, self._position(newcomer))
 
     def _may_run(self, waiting: _Waiting) -> bool:

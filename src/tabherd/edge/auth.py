@@ -7,12 +7,15 @@
 - **Token**: `Authorization: Bearer T`. In the query (`?token=`) only where a client cannot set headers, WebSockets
   and `/json/*`, because URLs end up in logs and histories. Without auth every caller is an admin; Host and Origin
   are checked all the same.
+- **Login**: a person's browser shows a cookie instead, with the word that belongs to it (see `login`): in a header, or
+  in the query of a socket, whose Origin must be there then. A token that is there decides.
 - **Agent**: a token's agent cannot be changed by anything the caller sends; only an admin may act for another.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Callable
 from typing import Final
@@ -25,6 +28,7 @@ from ..config import Config
 from ..core.model import Credential
 from ..errors import Forbidden, InvalidRequest, RateLimited, Unauthenticated
 from .head import Head
+from .login import Login, Logins
 from .rate import TokenBuckets
 
 _AGENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,99}")
@@ -51,10 +55,19 @@ class Guard:
     """Admits or refuses a request by its head alone."""
 
     def __init__(
-        self, config: Config, port: int, credentials: Credentials, *, clock: Callable[[], float] = time.monotonic
+        self,
+        config: Config,
+        port: int,
+        credentials: Credentials,
+        *,
+        logins: Logins | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._is_open = not config.auth.enabled
+        # Every caller is an admin.
+        self.is_open = not config.auth.enabled
         self._credentials = credentials
+        # Without a key of the server's, logins are good for its life only.
+        self.logins = logins or Logins(secrets.token_bytes(32))
         self._clock = clock
         self._buckets = TokenBuckets(config.auth.rate_per_s, config.auth.rate_burst)
         names = {"localhost", "127.0.0.1", "[::1]", _bracketed(config.server.host)}
@@ -99,12 +112,20 @@ class Guard:
         return (await self.welcome(head, client, query_token, is_counted=is_counted)).caller
 
     async def welcome(
-        self, head: Head, client: Address | None, query_token: str | None = None, *, is_counted: bool = True
+        self,
+        head: Head,
+        client: Address | None,
+        query_token: str | None = None,
+        *,
+        is_counted: bool = True,
+        csrf: str | None = None,
     ) -> Badge:
-        """Who opens a socket; refuses as `identify` does."""
+        """Who opens a socket; refuses as `identify` does. A page's socket brings the word of a login in its query."""
         credential: Credential | None
-        if self._is_open:
+        if self.is_open:
             credential = _NOBODY_IN_PARTICULAR
+        elif head.authorization is None and query_token is None and self.logins.is_there(head.cookie):
+            credential = await self._logged_in(head, csrf)
         else:
             credential = await self._credentials.authenticate(_token_of(head.authorization, query_token))
             if credential is None:
@@ -115,10 +136,28 @@ class Guard:
             badge = Badge(act_for(badge.caller, agent_id, "X-Agent-Id"), credential)
         return badge
 
+    async def log_in(self, token: str) -> tuple[Credential, Login]:
+        """A login for whoever has that token; raises `Unauthenticated`."""
+        credential = await self._credentials.authenticate(token)
+        if credential is None:
+            raise Unauthenticated(
+                "The token is not valid.", action="Give one that 'tabherd token new' made, or the admin's own."
+            )
+        return credential, self.logins.sign(credential.id)
+
+    async def _logged_in(self, head: Head, csrf: str | None) -> Credential:
+        word = head.csrf
+        if word is None and csrf is not None and head.origin is not None:
+            word = csrf.encode()
+        credential = await self._credentials.find(self.logins.read(head.cookie, word).credential_id)
+        if credential is None:
+            raise Unauthenticated("The credential of this login was revoked.", action="Log in with another token.")
+        return credential
+
     async def recognise(self, credential_id: str, client: Address | None) -> Badge:
         """The same for whoever shows a ticket that was signed for that credential."""
         credential: Credential | None
-        if self._is_open:
+        if self.is_open:
             credential = _NOBODY_IN_PARTICULAR
         else:
             credential = await self._credentials.find(credential_id)
@@ -144,11 +183,11 @@ class Guard:
 
     def is_fresh(self, badge: Badge) -> bool:
         """Whether the badge was found valid a moment ago; if not, ask `is_valid`. Costs nothing."""
-        return self._is_open or self._credentials.is_remembered(badge.credential)
+        return self.is_open or self._credentials.is_remembered(badge.credential)
 
     async def is_valid(self, badge: Badge) -> bool:
         """Whether the credential behind the badge still stands, as the store knows it."""
-        return self._is_open or await self._credentials.is_valid(badge.credential)
+        return self.is_open or await self._credentials.is_valid(badge.credential)
 
     def _is_ours(self, host: bytes, local: Address | None) -> bool:
         name, colon, port = host.rpartition(b":")

@@ -34,9 +34,16 @@ async def ask_all(
     return [said for said in answers if said is not None], missing
 
 
-def credentials_of(authorization: bytes | None, agent_id: bytes | None) -> Fields:
+def credentials_of(
+    authorization: bytes | None, agent_id: bytes | None, cookie: bytes | None = None, csrf: bytes | None = None
+) -> Fields:
     """As whom the caller comes."""
-    fields = [(b"authorization", authorization), (b"x-agent-id", agent_id)]
+    fields = [
+        (b"authorization", authorization),
+        (b"x-agent-id", agent_id),
+        (b"cookie", cookie),
+        (b"x-csrf-token", csrf),
+    ]
     return tuple((name, value) for name, value in fields if value is not None)
 
 
@@ -91,5 +98,6 @@ def _sum(one: wire.PoolStats, other: wire.PoolStats) -> wire.PoolStats:
         **{name: getattr(one, name) + getattr(other, name) for name in added},
         capacity=_capacity(one, other),
         shared_cap=one.shared_cap,
-        waiters=[*one.waiters, *other.waiters],
+        waiting_since=min(filter(None, (one.waiting_since, other.waiting_since)), default=None),
+        waiters=sorted((*one.waiters, *other.waiters), key=lambda waiter: waiter.position),
     )

@@ -8,20 +8,24 @@ from msgspec import Meta, structs
 
 from .. import metrics, wire
 from ..broker.events import Subscription
+from ..broker.history import SAMPLES_MAX
 from ..cluster.membership import boot_id
 from ..errors import Draining, NoBrowser, ResourceNotFound
 from . import pages, peer_events, sse
 from .auth import act_for, as_controller
 from .cdp.discovery import with_addresses
 from .merged_events import MergedSubscription, Place
+from .reload import told_names
 from .route import EVENT_STREAM, JSON, Call, Raw, Service, Stream, headers_of
 
 
 class SessionsQuery(wire.Request, frozen=True, kw_only=True):
     # Only sessions of this agent.
     agent_id: wire.Agent | None = None
-    # Only sessions in this state.
+    # Only sessions in this state, or in one of these, separated by commas.
     state: wire.Name | None = None
+    # By when they began: asc for oldest first, desc for newest first.
+    order: Literal["asc", "desc"] = "asc"
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     # Where the page before ended.
     cursor: Annotated[str, Meta(max_length=200)] = ""
@@ -39,15 +43,31 @@ class NodeQuery(wire.Request, frozen=True, kw_only=True):
     node: wire.Identifier | None = None
 
 
+class StatsQuery(wire.Request, frozen=True, kw_only=True):
+    # Whose callers that wait are named: the caller's own, or all that it may see (an admin sees everybody's).
+    waiters: Literal["own", "all"] = "own"
+
+
+class HistoryQuery(wire.Request, frozen=True, kw_only=True):
+    # How many of the last intervals.
+    limit: Annotated[int, Meta(ge=1, le=SAMPLES_MAX)] = SAMPLES_MAX
+
+
 class UnlockQuery(wire.Request, frozen=True, kw_only=True):
     # What the lock was answered with.
     ticket: Annotated[str, Meta(max_length=100)] = ""
+    # Free it whoever has it, without the ticket; only for admins.
+    force: bool = False
+    # With force: refuse unless this controller still has it.
+    holder: Annotated[str, Meta(max_length=300)] | None = None
 
 
 class AuditQuery(wire.Request, frozen=True, kw_only=True):
     agent_id: wire.Agent | None = None
     session_id: wire.Identifier | None = None
     tab_id: wire.Identifier | None = None
+    # By when it was done: asc for oldest first, desc for newest first.
+    order: Literal["asc", "desc"] = "asc"
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     # Where the page before ended.
     cursor: Annotated[str, Meta(max_length=200)] = ""
@@ -62,10 +82,6 @@ class EventsQuery(wire.Request, frozen=True, kw_only=True):
 
 
 # --- About the server -------------------------------------------------------------------------------------------
-
-
-async def landing(service: Service, call: Call) -> Raw:
-    return pages.LANDING
 
 
 async def docs(service: Service, call: Call) -> Raw:
@@ -140,7 +156,12 @@ async def list_sessions(service: Service, call: Call) -> wire.SessionPage:
     if query.agent_id is not None:
         act_for(call.caller, query.agent_id, "agentId")
     page = await service.broker.sessions.list(
-        call.caller, agent_id=query.agent_id, state=query.state, limit=query.limit, cursor=query.cursor
+        call.caller,
+        agent_id=query.agent_id,
+        state=query.state,
+        limit=query.limit,
+        cursor=query.cursor,
+        newest_first=query.order == "desc",
     )
     return structs.replace(page, sessions=[with_addresses(service, call, view) for view in page.sessions])
 
@@ -229,7 +250,11 @@ async def undo_lock_tab(service: Service, call: Call, answer: wire.TabLockView) 
 
 
 async def unlock_tab(service: Service, call: Call) -> None:
-    service.broker.tab_locks.unlock(call.caller, call.id, call.query.ticket)
+    query: UnlockQuery = call.query
+    if query.force:
+        service.broker.tab_locks.force(call.caller, call.id, query.holder)
+    else:
+        service.broker.tab_locks.unlock(call.caller, call.id, query.ticket)
 
 
 async def cancel_command(service: Service, call: Call) -> wire.CommandView:
@@ -256,7 +281,13 @@ async def drain_browser(service: Service, call: Call) -> wire.BrowserView:
 
 
 async def show_stats(service: Service, call: Call) -> wire.Stats:
-    return service.broker.operations.stats(call.caller)
+    query: StatsQuery = call.query
+    return service.broker.operations.stats(call.caller, of_all=query.waiters == "all")
+
+
+async def show_history(service: Service, call: Call) -> wire.History:
+    query: HistoryQuery = call.query
+    return service.broker.history.view(call.caller, query.limit)
 
 
 async def list_nodes(service: Service, call: Call) -> wire.NodePage:
@@ -281,6 +312,10 @@ async def show_config(service: Service, call: Call) -> wire.ConfigView:
 async def change_config(service: Service, call: Call) -> wire.ConfigChanges:
     _settle_node(service, call)
     changes = await service.reload.patch(call.body)
+    who = call.caller
+    service.broker.auditor.note(
+        agent_id=who.agent_id, controller_id=who.controller_id, verb="config", detail=told_names(call.body)
+    )
     return wire.ConfigChanges(changed=list(changes.changed), needs_restart=list(changes.needs_restart))
 
 
@@ -302,6 +337,7 @@ async def show_audit(service: Service, call: Call) -> wire.AuditPage:
         tab_id=query.tab_id,
         limit=query.limit,
         cursor=query.cursor,
+        newest_first=query.order == "desc",
     )
 
 

@@ -27,13 +27,17 @@ class Head:
     """What the edge needs to know of a request before it reads the body."""
 
     __slots__ = (
+        "accept_encoding",
         "agent_id",
         "authorization",
         "content_length",
+        "cookie",
+        "csrf",
         "forwarded_host",
         "forwarded_proto",
         "hop",
         "host",
+        "if_none_match",
         "last_event_id",
         "mcp_session_id",
         "origin",
@@ -51,6 +55,11 @@ class Head:
         self.content_length: bytes | None = None
         self.last_event_id: bytes | None = None
         self.user_agent: bytes | None = None
+        # What a person's browser shows instead of a token, and the word that must go with it.
+        self.cookie: bytes | None = None
+        self.csrf: bytes | None = None
+        self.accept_encoding: bytes = b""
+        self.if_none_match: bytes | None = None
         self.mcp_session_id: bytes | None = None
         # What a proxy before us says about the address that its client used.
         self.forwarded_host: bytes | None = None
@@ -75,6 +84,16 @@ class Head:
                 case b"x-agent-id":
                     self.repeated = self.repeated or ("X-Agent-Id" if self.agent_id is not None else "")
                     self.agent_id = value
+                case b"cookie":
+                    self.repeated = self.repeated or ("Cookie" if self.cookie is not None else "")
+                    self.cookie = value
+                case b"x-csrf-token":
+                    self.repeated = self.repeated or ("X-Csrf-Token" if self.csrf is not None else "")
+                    self.csrf = value
+                case b"accept-encoding":
+                    self.accept_encoding = value
+                case b"if-none-match":
+                    self.if_none_match = value
                 case b"x-tabherd-hop":
                     self.repeated = self.repeated or ("X-Tabherd-Hop" if self.hop is not None else "")
                     self.hop = value

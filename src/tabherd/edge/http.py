@@ -37,6 +37,8 @@ from .control import ControlChannel
 from .forward.failures import RETRY_AFTER_MS, CutShort, Misdirected
 from .head import Head
 from .joining import Joined
+from .live import LiveDoor
+from .login import Logins
 from .mcp import McpSessions
 from .passed_tasks import submitting_over
 from .peer_events import PeerStreams
@@ -75,11 +77,12 @@ def create_app(
     clock: Callable[[], float] = time.monotonic,
 ) -> App:
     """The application of one server, which listens on that port. Without a key, tickets are good for its life only."""
-    guard = Guard(config, port, broker.credentials)
     routing = None if place is None else routing_of(place, broker)
     if routing is not None:
         broker.tasking.verbs.submission.submit_at = submitting_over(routing)
-    tickets = Tickets(ticket_key or secrets.token_bytes(KEY_BYTES), clock=broker.clock)
+    key = ticket_key or secrets.token_bytes(KEY_BYTES)
+    tickets = Tickets(key, clock=broker.clock)
+    guard = Guard(config, port, broker.credentials, logins=Logins(key, clock=broker.clock))
     cdp = CdpEndpoint(
         config=config, broker=broker, guard=guard, metrics=metrics, tickets=tickets, port=port, routing=routing
     )
@@ -97,6 +100,7 @@ def create_app(
             clock=place.clock,
         )
     service = Service(
+        guard=guard,
         cdp=cdp,
         mcp=mcp,
         broker=broker,
@@ -116,7 +120,8 @@ def create_app(
     )
     if place is not None:
         place.membership.on_change.append(channel.drop_the_gone)
-    doors = Doors(guard, metrics, {control.PATH: channel.admit, **cdp.doors}, routing)
+    live = LiveDoor(broker=broker, guard=guard, metrics=metrics, routing=routing)
+    doors = Doors(guard, metrics, {control.PATH: channel.admit, **cdp.doors, **live.doors}, routing)
     app = App(service, guard, doors, routing, config.server.body_max_bytes, routes)
 
     def follow(_: Config, new: Config) -> None:
@@ -342,8 +347,8 @@ async def _left(receive: Receive) -> None:
 
 
 async def _send(reply: Reply, head: Head, scope: Scope, send: Send) -> None:
-    headers = [*reply.headers, *traced(head)]
-    if reply.status != 204:
+    headers = [*reply.headers, *traced(head, is_kept=reply.is_kept)]
+    if reply.status not in (204, 304):
         headers.append((b"content-length", b"%d" % len(reply.body)))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})

@@ -16,6 +16,10 @@ from .route import Call, Service
 class ReleaseLockQuery(wire.Request, frozen=True, kw_only=True):
     # What the lock was answered with.
     ticket: Annotated[str, Meta(max_length=100)] = ""
+    # Free it whoever has it, without the ticket; only for admins.
+    force: bool = False
+    # With force: refuse unless the lock is still at this fence.
+    fence: int | None = None
 
 
 async def acquire_lock(service: Service, call: Call) -> wire.LockView:
@@ -37,7 +41,11 @@ async def renew_lock(service: Service, call: Call) -> wire.LockView:
 
 
 async def release_lock(service: Service, call: Call) -> None:
-    await service.broker.named_locks.release(call.caller, call.id, call.query.ticket)
+    query: ReleaseLockQuery = call.query
+    if query.force:
+        await service.broker.named_locks.force(call.caller, call.id, query.fence)
+    else:
+        await service.broker.named_locks.release(call.caller, call.id, query.ticket)
 
 
 async def list_locks(service: Service, call: Call) -> wire.LockPage:

@@ -53,12 +53,12 @@ LOCK_ROUTES: tuple[Route, ...] = (
     Route(
         method="DELETE",
         path="/locks/{name}",
-        summary="Give a lock back.",
+        summary="Give a lock back; an admin frees one by force.",
         handler=k.release_lock,
         scope="locks",
         query=k.ReleaseLockQuery,
         status=204,
-        errors=(e.LockNotFound, e.NotOwner, e.StoreUnavailable),
+        errors=(e.LockNotFound, e.NotOwner, e.StateConflict, e.StoreUnavailable),
     ),
     Route(
         method="GET",

@@ -1,7 +1,7 @@
-"""The pages for people: self-contained HTML, loaded once, under a policy that lets nothing else run.
+"""The page that describes the interface: self-contained HTML, under a policy that lets nothing else run.
 
-Each page brings its own style and script inline. The Content-Security-Policy names them by hash, so a page that was
-tampered with, or into which something was injected, does not run.
+It brings its own style and script inline. The Content-Security-Policy names them by hash, so a page that was tampered
+with, or into which something was injected, does not run.
 """
 
 from __future__ import annotations
@@ -46,5 +46,4 @@ def _hashes(text: str, element: str) -> str:
     return " ".join(f"'sha256-{digest}'" for digest in digests) or "'none'"
 
 
-LANDING: Final = _load("index.html")
 DOCS: Final = _load("docs.html")

@@ -31,6 +31,8 @@ log = logs.get_logger("config")
 LOOK_EVERY_S: Final = 1.0
 # Stands for what is not shown.
 MASK: Final = "********"
+# The names of the settings that one change was about, in the audit trail.
+TOLD_MAX_CHARS: Final = 1_000
 _PASSWORD: Final = re.compile(r"(?<=://)([^/@]*):([^/@]*)@")
 
 Cause = Literal["file", "signal", "patch"]
@@ -74,9 +76,7 @@ class Reload:
 
     async def patch(self, request: wire.ConfigPatch) -> Changes:
         """Merge the change into the file, and put it in force. Whatever is wrong with it changes neither."""
-        given = {key: value for key, value in msgspec.structs.asdict(request).items() if value is not msgspec.UNSET}
-        # A zero that means "as it is" is nothing to write down, and neither is a section of which nothing is said.
-        patch = {key: value for key, value in without_zeros(given).items() if value != {}}
+        patch = _asked(request)
         path = self._layers.path
         if path is None:
             raise StateConflict("This server was started without a configuration file.")
@@ -197,6 +197,18 @@ class Reload:
             )
         if isinstance(value, str) and MASK in value:
             raise InvalidRequest(f"{name} is masked; send the value itself, or leave it out.", field=name)
+
+
+def told_names(request: wire.ConfigPatch) -> str:
+    """Which settings it is about. Names only: values may be secrets."""
+    names = ", ".join(sorted(named_values(_asked(request))))
+    return names if len(names) <= TOLD_MAX_CHARS else f"{names[: TOLD_MAX_CHARS - 1]}…"
+
+
+def _asked(request: wire.ConfigPatch) -> dict[str, Any]:
+    given = {key: value for key, value in msgspec.structs.asdict(request).items() if value is not msgspec.UNSET}
+    # A zero that means "as it is" is nothing to write down, and neither is a section of which nothing is said.
+    return {key: value for key, value in without_zeros(given).items() if value != {}}
 
 
 def _edited(text: str, patch: Mapping[str, Any]) -> str:

@@ -21,6 +21,8 @@ RETRY_AFTER_DEFAULT_MS: Final = 1_000
 AS_JSON: Final = headers_of({"content-type": JSON})
 CLOSE: Final = headers_of({"connection": "close"})
 _COMMON: Final = headers_of({"cache-control": "no-store", "x-content-type-options": "nosniff"})
+# A browser may keep it, and asks each time whether it is still the same.
+_KEPT: Final = headers_of({"cache-control": "no-cache", "x-content-type-options": "nosniff"})
 _CHALLENGE: Final = headers_of({"www-authenticate": "Bearer"})
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -31,6 +33,8 @@ class Reply(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...]
+    # Whether a browser may keep it.
+    is_kept: bool = False
 
 
 def success(status: int, answer: Any) -> Reply:
@@ -81,9 +85,9 @@ def bug_form(request_id: str) -> dict[str, Any]:
     }
 
 
-def traced(head: Head) -> tuple[tuple[bytes, bytes], ...]:
+def traced(head: Head, *, is_kept: bool = False) -> tuple[tuple[bytes, bytes], ...]:
     """The headers that every answer has."""
-    return (*_COMMON, (b"x-request-id", head.request_id), (b"traceparent", head.traceparent))
+    return (*(_KEPT if is_kept else _COMMON), (b"x-request-id", head.request_id), (b"traceparent", head.traceparent))
 
 
 def _as_json(answer: Any) -> bytes:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..broker.broker import Broker
     from ..broker.events import EventBus
     from ..metrics import Metrics
+    from .auth import Guard
     from .cdp.endpoint import CdpEndpoint
     from .cluster_events import ClusterEvents
     from .mcp import McpSessions
@@ -54,6 +55,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     """What the handlers work with."""
 
     broker: Broker
+    guard: Guard
     cdp: CdpEndpoint
     mcp: McpSessions
     reload: Reload

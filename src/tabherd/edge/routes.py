@@ -1,6 +1,7 @@
 """The route table: every operation of the HTTP interface, in one place.
 
-Open to all, because they say nothing that is anybody's: `/`, `/docs`, `/openapi.json`, `/health` and `/ready`.
+Open to all, because they say nothing that is anybody's: `/`, `/ui/*`, `/docs`, `/openapi.json`, `/health`, `/ready`,
+and logging in and out.
 `/metrics` and `/events` want a credential, whichever. The rest names its scope; whose things a caller may touch
 within it is decided by the broker's verbs.
 """
@@ -12,10 +13,12 @@ from .. import metrics, wire
 from . import files as f
 from . import handlers as h
 from . import mcp as m
+from . import people as p
 from .cdp import discovery as d
 from .cdp import wish as w
 from .everywhere import merge_browsers, merge_stats, merge_tabs
 from .lock_routes import LOCK_ROUTES
+from .merged_history import merge_history
 from .route import BYTES, EVENT_STREAM, Route
 from .task_routes import TASK_ROUTES
 
@@ -41,11 +44,47 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/",
-        summary="A page about this server.",
-        handler=h.landing,
+        summary="The dashboard.",
+        handler=p.dashboard,
         scope=None,
         query=None,
         media="text/html",
+    ),
+    Route(
+        method="GET",
+        path="/ui/{name}",
+        summary="A file of the dashboard.",
+        handler=p.asset,
+        scope=None,
+        query=None,
+        media=BYTES,
+        errors=(e.ResourceNotFound,),
+    ),
+    Route(
+        method="POST",
+        path="/login",
+        summary="Trade a token for a cookie, and for the word that must go with it; for people's browsers.",
+        handler=p.log_in,
+        scope=None,
+        body=wire.LogIn,
+        answer=wire.Me,
+        errors=(e.Unauthenticated, e.StoreUnavailable),
+    ),
+    Route(
+        method="GET",
+        path="/login",
+        summary="Who you are, and what you may do.",
+        handler=p.who,
+        scope="any",
+        answer=wire.Me,
+    ),
+    Route(
+        method="DELETE",
+        path="/login",
+        summary="Log out: the browser forgets its cookie.",
+        handler=p.log_out,
+        scope=None,
+        status=204,
     ),
     Route(
         method="GET",
@@ -196,7 +235,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/sessions",
-        summary="The sessions you may see, oldest first.",
+        summary="The sessions you may see, oldest first unless told otherwise.",
         handler=h.list_sessions,
         scope="browse",
         query=h.SessionsQuery,
@@ -395,19 +434,19 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="DELETE",
         path="/tabs/{tabId}/lock",
-        summary="Give a tab lock back.",
+        summary="Give a tab lock back; an admin frees one by force.",
         handler=h.unlock_tab,
         scope="browse",
         query=h.UnlockQuery,
         status=204,
-        errors=(e.TabNotFound, e.LeaseLost, e.NotOwner, e.LockNotFound),
+        errors=(e.TabNotFound, e.LeaseLost, e.NotOwner, e.LockNotFound, e.StateConflict),
     ),
     *TASK_ROUTES,
     *LOCK_ROUTES,
     Route(
         method="POST",
         path="/commands/{commandId}/cancel",
-        summary="End a command that waits or runs; only for who sent it. Answers with its outcome.",
+        summary="End a command that waits or runs; for who sent it, and for admins. Answers with its outcome.",
         handler=h.cancel_command,
         scope="browse",
         answer=wire.CommandView,
@@ -416,7 +455,7 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/audit",
-        summary="Who did what to which tab or session, oldest first.",
+        summary="Who did what to which tab or session, and to the settings.",
         handler=h.show_audit,
         scope="admin",
         query=h.AuditQuery,
@@ -467,8 +506,19 @@ ROUTES: tuple[Route, ...] = (
         summary="What each pool has, gives and could give, on all nodes together.",
         handler=h.show_stats,
         scope="browse",
+        query=h.StatsQuery,
         answer=wire.Stats,
         merge=merge_stats,
+    ),
+    Route(
+        method="GET",
+        path="/history",
+        summary="The last ten minutes in numbers, every two seconds: how much was done, how fast, what waited.",
+        handler=h.show_history,
+        scope="browse",
+        query=h.HistoryQuery,
+        answer=wire.History,
+        merge=merge_history,
     ),
     Route(
         method="GET",

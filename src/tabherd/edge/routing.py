@@ -119,7 +119,7 @@ class Routing:
         peers = [*self._place.membership.peers.values()]
         if not peers:
             return mine
-        fields = credentials_of(head.authorization, head.agent_id)
+        fields = credentials_of(head.authorization, head.agent_id, head.cookie, head.csrf)
         others, missing = await ask_all(self.links, peers, target_of(scope), fields, answer)
         return merge(mine, others, missing)
 

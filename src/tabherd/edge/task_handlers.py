@@ -18,6 +18,8 @@ class TasksQuery(wire.Request, frozen=True, kw_only=True):
     state: wire.Name | None = None
     # By when they were submitted: asc for oldest first, desc for newest first.
     order: Literal["asc", "desc"] = "asc"
+    # Whether results are told, which may be large; without them each is null.
+    results: bool = True
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     # Where the page before ended.
     cursor: Annotated[str, Meta(max_length=200)] = ""
@@ -45,6 +47,7 @@ async def list_tasks(service: Service, call: Call) -> wire.TaskPage:
         limit=query.limit,
         cursor=query.cursor,
         newest_first=query.order == "desc",
+        with_results=query.results,
     )
 
 

@@ -8,6 +8,7 @@ from .actions import *
 from .base import *
 from .control import *
 from .locks import *
+from .logins import *
 from .operations import *
 from .sessions import *
 from .settings import *

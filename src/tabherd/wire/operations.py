@@ -68,6 +68,8 @@ class SessionWaiter(Answer, frozen=True, kw_only=True):
     position: int
     # When it may expect its turn.
     expected_wait_ms: int
+    # When it came.
+    since: str = ""
 
 
 class PoolStats(Answer, frozen=True, kw_only=True):
@@ -79,6 +81,8 @@ class PoolStats(Answer, frozen=True, kw_only=True):
     tabs: int
     # Callers that wait for one.
     waiting: int
+    # When the one of them came that has waited longest; null: nobody waits.
+    waiting_since: str | None = None
     # Sessions that the pool admits at the most.
     capacity: int
     # In a cluster, the bound that was set for all nodes together; 0: none, each has what its machine allows.
@@ -89,7 +93,8 @@ class PoolStats(Answer, frozen=True, kw_only=True):
     stock: int
     # Browsers that run.
     browsers: int
-    # Of those that wait, the first ones of the agent that asks, the next one first.
+    # Of those that wait, the first ones of the agent that asks, or of all agents if an admin asks for that; the next
+    # one first.
     waiters: list[SessionWaiter] = msgspec.field(default_factory=list)
 
 
@@ -102,6 +107,44 @@ class Stats(Answer, frozen=True, kw_only=True):
     # Of all nodes together.
     pools: dict[str, PoolStats]
     # Nodes that did not answer, so that what they have is missing here.
+    unreachable: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class HistorySeries(Answer, frozen=True, kw_only=True):
+    """One number for each interval, oldest first; null where nothing is known, or nothing was there to be measured."""
+
+    # Commands that reached their outcome, and those of them that failed, timed out or are unknown; per second.
+    commands: list[float | None]
+    commands_failed: list[float | None]
+    # How long commands took, and how long they waited in their tab's gate; of several nodes the worst.
+    command_p50_ms: list[float | None]
+    command_p95_ms: list[float | None]
+    gate_wait_p50_ms: list[float | None]
+    gate_wait_p95_ms: list[float | None]
+    # Per second.
+    tasks_submitted: list[float | None]
+    tasks_done: list[float | None]
+    tasks_failed: list[float | None]
+    # What follows is as it was at the end of the interval. Tasks that wait for their turn.
+    tasks_queued: list[float | None]
+    # Sessions that were open, and callers that waited for one.
+    sessions: list[float | None]
+    sessions_waiting: list[float | None]
+    # Tabs that somebody had: a command, a tab lock, a person, a quarantine.
+    tabs_held: list[float | None]
+    # Of all browsers that were measured; in percent of one core.
+    memory_bytes: list[float | None]
+    cpu_percent: list[float | None]
+
+
+class History(Answer, frozen=True, kw_only=True):
+    """The last minutes, of all nodes together."""
+
+    interval_ms: int
+    # When the first interval began. Intervals begin at whole multiples of their length since 1970.
+    begins_at: str = msgspec.field(name="from")
+    series: HistorySeries
+    # Nodes that did not answer, so that what they did is missing here.
     unreachable: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 

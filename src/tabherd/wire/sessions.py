@@ -90,11 +90,16 @@ class SessionView(Answer, frozen=True, kw_only=True):
     key: str
     tier: str
     node: str
+    # The browser that it is in; empty before it is in one.
+    browser_id: str = ""
     tabs: list[TabBrief]
     # RFC 3339.
     created_at: str
     expires_at: str
     heartbeat_ms: int
+    # When its owner was last heard of: a heartbeat, a command or a read. Of a session on another node only heartbeats
+    # are known.
+    seen_at: str = ""
     keep_alive: bool
     access: str
     reuse: str
@@ -183,10 +188,13 @@ class TabPage(Answer, frozen=True, kw_only=True):
 class Holder(Answer, frozen=True, kw_only=True):
     """What has a tab at the moment."""
 
-    # command, tab_lock, quarantine or handoff.
+    # command, tab_lock, quarantine, rebuild or handoff.
     reason: str
+    # Of a handoff: who took the tab over.
     controller_id: str
     since: str
+    # Of a command or a tab lock: the agent whose it is.
+    agent_id: str | None = None
     # Of a tab lock: when it ends by itself.
     expires_at: str | None = None
     # Of a command: its id and kind.

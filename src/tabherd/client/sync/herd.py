@@ -28,8 +28,9 @@ Answer = TypeVar("Answer")
 
 # How long refusals and an absent server are waited out unless the caller says otherwise.
 PATIENCE_S: Final = 60.0
-# Pages that are read when a list is longer than one of them.
+# Pages that are read when a list is longer than one of them, and how long each may be.
 PAGES_MAX: Final = 1_000
+PAGE_SIZE: Final = 1_000
 # A stream of events that says nothing at all for this long is broken: the server gives a sign every 15 s.
 PULSE_LIMIT_S: Final = 45.0
 # One that broke sooner than this after it was opened counts as one more attempt.
@@ -160,6 +161,15 @@ class Tabherd:
         """One tab: its page, who has it since when, who waits for it."""
         return self._link.ask(get(f"/tabs/{segment(tab_id)}", wire.TabView))
 
+    def handoff_tab(self, tab_id: str, by: str | None = None) -> wire.TabView:
+        """Pause agents on a tab while a person drives it; what runs finishes first."""
+        path = f"/tabs/{segment(tab_id)}/handoff"
+        return self._link.ask(Call(method="POST", path=path, answer=wire.TabView, body=wire_names({"by": by})))
+
+    def resume_tab(self, tab_id: str) -> wire.TabView:
+        """Give a tab that was handed off back to agents."""
+        return self._post(f"/tabs/{segment(tab_id)}/resume", wire.TabView)
+
     def act(self, tab_id: str, kind: str, **params: Any) -> wire.CommandView:
         """Run one command on a tab and wait for its outcome; a command that failed raises its typed error.
 
@@ -249,19 +259,28 @@ class Tabherd:
         return Task(self._link, task_id)
 
     def tasks(
-        self, agent: str | None = None, state: str | None = None, *, newest_first: bool = False
+        self,
+        agent: str | None = None,
+        state: str | None = None,
+        *,
+        newest_first: bool = False,
+        limit: int | None = None,
     ) -> list[wire.TaskView]:
-        """The tasks that the credential may see: those that wait or run, and those that were over a while ago."""
+        """The tasks that the credential may see: those that wait or run, and those that were over a while ago.
+
+        `limit`: no more than so many, the first of them.
+        """
         found: list[wire.TaskView] = []
         order = "desc" if newest_first else None
-        query = wire_names({"agent_id": agent, "state": state, "order": order, "limit": 1_000})
+        page_size = PAGE_SIZE if limit is None else max(1, min(PAGE_SIZE, limit))
+        query = wire_names({"agent_id": agent, "state": state, "order": order, "limit": page_size})
         for _ in range(PAGES_MAX):
             page = self._link.ask(get("/tasks", wire.TaskPage, query))
             found += page.tasks
-            if page.next_cursor is None:
+            if page.next_cursor is None or (limit is not None and len(found) >= limit):
                 break
             query["cursor"] = page.next_cursor
-        return found
+        return found if limit is None else found[:limit]
 
     def scheduler_stats(self) -> wire.SchedulerStats:
         """What waits and runs, what became of tasks since the server started, and the settings."""
@@ -301,6 +320,16 @@ class Tabherd:
     def locks(self) -> list[wire.HeldLock]:
         """Locks that are held through the server or waited for."""
         return (self._link.ask(get("/locks", wire.LockPage))).locks
+
+    def free_lock(self, name: str, fence: int | None = None) -> None:
+        """Take a named lock from whoever has it; with a fence, only if it is still at that. Needs an admin's
+        credential.
+        """
+        self._free(f"/locks/{segment(name)}", {"fence": fence})
+
+    def free_tab(self, tab_id: str, holder: str | None = None) -> None:
+        """Take the lock of a tab from whoever has it, or only from that controller. Needs an admin's credential."""
+        self._free(f"/tabs/{segment(tab_id)}/lock", {"holder": holder})
 
     def advisory_locks(self) -> list[wire.AdvisoryLock]:
         """Every lock that its backend knows of, also of programs that use `tabherd.locks`."""
@@ -383,9 +412,9 @@ class Tabherd:
         """Let that browser end with its last session; its replacement starts now. Needs an admin's credential."""
         return self._post(f"/browsers/{segment(browser_id)}/drain", wire.BrowserView)
 
-    def stats(self) -> wire.Stats:
-        """What each pool has, gives and could give."""
-        return self._link.ask(get("/stats", wire.Stats))
+    def stats(self, *, all_waiters: bool = False) -> wire.Stats:
+        """What each pool has, gives and could give; for an admin with who waits, of all agents, if that is asked."""
+        return self._link.ask(get("/stats", wire.Stats, {"waiters": "all"} if all_waiters else {}))
 
     def nodes(self) -> list[wire.NodeView]:
         """The servers that share the store."""
@@ -409,7 +438,7 @@ class Tabherd:
     ) -> list[wire.AuditEntry]:
         """Who did what to which tab or session, oldest first. Needs an admin's credential."""
         found: list[wire.AuditEntry] = []
-        query = wire_names({"agent_id": agent, "session_id": session_id, "tab_id": tab_id, "limit": 1_000})
+        query = wire_names({"agent_id": agent, "session_id": session_id, "tab_id": tab_id, "limit": PAGE_SIZE})
         for _ in range(PAGES_MAX):
             page = self._link.ask(get("/audit", wire.AuditPage, query))
             found += page.entries
@@ -417,6 +446,11 @@ class Tabherd:
                 break
             query["cursor"] = page.next_cursor
         return found
+
+    def _free(self, path: str, meant: Mapping[str, Any]) -> None:
+        query = wire_names({"force": "true", **meant})
+        # Not to be repeated: by then it may be the next one's.
+        self._link.send(Call(method="DELETE", path=path, answer=bytes, query=query))
 
     def _post(self, path: str, answer: type[Answer]) -> Answer:
         return self._link.ask(Call(method="POST", path=path, answer=answer))

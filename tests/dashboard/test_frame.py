@@ -1,0 +1,296 @@
+"""The frame around all pages: keys, colours, the menu of a phone; and that everybody can read and reach all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.server.conftest import Server, open_session
+
+from .looking import contrasts, faint, nameless, overflow
+from .rig import PHONE, WIDE, Dashboards
+
+pytestmark = [pytest.mark.server, pytest.mark.browser]
+
+# Each letter after g, and where it leads.
+LETTERS = {"o": "/", "t": "/tabs", "s": "/sessions", "k": "/tasks", "l": "/locks", "b": "/browsers", "n": "/nodes",
+           "e": "/events", "a": "/audit", "c": "/config"}  # fmt: skip
+PAGES = list(LETTERS.values())
+# With something to show about one thing; see `crowd`.
+DETAILS = ["tab", "task", "live"]
+CONTRAST_LEAST = 4.5
+GROUNDS = ["--ground", "--card", "--raised"]
+PAIRS = [
+    *((text, ground) for text in ("--text", "--quiet", "--accent", "--bad") for ground in GROUNDS),
+    ("--on-accent", "--accent"),
+    ("--good", "--good-soft"),
+    ("--busy", "--busy-soft"),
+    ("--bad", "--bad-soft"),
+]
+
+
+@pytest.fixture(scope="module")
+def crowd(server: Server) -> Iterator[dict[str, str]]:
+    """Something on every page, with names as long as they come; the paths of one tab, its live view and one task."""
+    long_name = "crawler/of-the-night-shift@somewhere.example:0123456789"
+    with server.agent(long_name, ["browse", "evaluate", "tasks", "locks"]) as agent:
+        url = "data:text/html,<title>" + "A title that is long " * 10 + "</title><h1>Hello</h1>"
+        session = open_session(agent, url=url, key="a-key-that-is-rather-long-" * 2)
+        tab_id = session["tabs"][0]["tabId"]
+        done: dict[str, Any] = {}
+        for expression in ("document.title", "nothing.of.that.name"):
+            body = {"tabId": tab_id, "action": "evaluate", "params": {"expression": expression}}
+            done = agent.post("/tasks", json=body).raise_for_status().json()
+        agent.post("/locks/a-name-of-a-lock-that-goes-on-and-on", json={"leaseMs": 600_000}).raise_for_status()
+        agent.post(
+            f"/tabs/{tab_id}/lock", json={"lockLeaseMs": 600_000, "waitPolicy": "wait_with_timeout"}
+        ).raise_for_status()
+        tab = f"/tabs/{tab_id}"
+        yield {"tab": tab, "live": f"{tab}/live", "task": f"/tasks/{done['taskId']}"}
+
+
+def at(page: Page, path: str) -> None:
+    """Wait until that page is open and has read what it shows."""
+    expect(page.locator(f"main[data-page='{path}']")).to_be_visible()
+    expect(page.locator("main h1").first).to_be_visible()
+    expect(page.locator("main [data-state=loading]")).to_have_count(0)
+
+
+def settled(page: Page) -> None:
+    expect(page.locator("main h1").first).to_be_visible()
+    expect(page.locator("main [data-state=loading]")).to_have_count(0)
+    expect(page.locator(".connection.live")).to_be_visible()
+
+
+# --- Keys -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("letter", "path"), LETTERS.items())
+def test_g_and_a_letter_lead_to_a_page(dashboards: Dashboards, letter: str, path: str) -> None:
+    page = dashboards.open("/tasks" if path == "/" else "/")
+    settled(page)
+    page.keyboard.press("g")
+    page.keyboard.press(letter)
+    at(page, path)
+    expect(page.locator("nav [aria-current=page]")).to_have_attribute("href", f"#{path}")
+
+
+def test_g_and_a_letter_that_leads_nowhere_are_forgotten(dashboards: Dashboards) -> None:
+    page = dashboards.open("/tasks")
+    at(page, "/tasks")
+    for key in "gxt":
+        page.keyboard.press(key)
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    expect(page.locator("main[data-page='/tasks']")).to_be_visible()
+
+
+def test_question_mark_shows_the_keys_and_escape_hides_them(dashboards: Dashboards) -> None:
+    page = dashboards.open("/tabs")
+    at(page, "/tabs")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("g t")
+    expect(dialog).to_contain_text("go to a page")
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(page.locator("main[data-page='/tabs']")).to_be_visible()
+
+
+def test_keys_do_nothing_behind_a_dialog(dashboards: Dashboards) -> None:
+    page = dashboards.open("/tabs")
+    at(page, "/tabs")
+    for key in ("?", "g", "k"):
+        page.keyboard.press(key)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator("main[data-page='/tabs']")).to_be_visible()
+
+
+def test_slash_leads_into_the_filter_and_escape_out_of_it(dashboards: Dashboards, crowd: dict[str, str]) -> None:
+    page = dashboards.open("/tabs")
+    at(page, "/tabs")
+    page.keyboard.press("/")
+    search = page.locator("input[type=search]")
+    expect(search).to_be_focused()
+    page.keyboard.type("gt?")
+    expect(search).to_have_value("gt?")
+    page.keyboard.press("Escape")
+    expect(search).not_to_be_focused()
+    expect(page.locator("main[data-page='/tabs']")).to_be_visible()
+
+
+def test_escape_leads_back(dashboards: Dashboards) -> None:
+    page = dashboards.open("/tabs")
+    at(page, "/tabs")
+    dashboards.go(page, "/tasks")
+    at(page, "/tasks")
+    page.keyboard.press("Escape")
+    at(page, "/tabs")
+
+
+def test_tab_goes_through_the_head_then_the_menu_then_the_page(dashboards: Dashboards) -> None:
+    page = dashboards.open("/tabs")
+    at(page, "/tabs")
+    page.evaluate("document.activeElement.blur()")
+    parts: list[str] = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        part = page.evaluate("document.activeElement.closest('header, nav, main')?.tagName || 'BODY'")
+        if part == "BODY":
+            break
+        parts.append(part)
+        has_ring = page.evaluate("getComputedStyle(document.activeElement).outlineStyle !== 'none'")
+        assert has_ring, page.evaluate("document.activeElement.outerHTML.slice(0, 200)")
+    order = [part for index, part in enumerate(parts) if index == 0 or parts[index - 1] != part]
+    assert order[:2] == ["HEADER", "NAV"]
+    assert set(order[2:]) <= {"MAIN", "HEADER"}
+
+
+# --- Addresses --------------------------------------------------------------------------------------------------
+
+
+def test_the_back_button_leads_through_the_pages_that_were_open(dashboards: Dashboards) -> None:
+    page = dashboards.open("/tabs")
+    at(page, "/tabs")
+    page.get_by_role("link", name="Tasks", exact=True).click()
+    at(page, "/tasks")
+    page.get_by_role("link", name="Locks", exact=True).click()
+    at(page, "/locks")
+    page.go_back()
+    at(page, "/tasks")
+    page.go_back()
+    at(page, "/tabs")
+    page.go_forward()
+    at(page, "/tasks")
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/tabs/a/b/c", "", "%"])
+def test_an_address_that_leads_nowhere_leads_to_the_overview(dashboards: Dashboards, path: str) -> None:
+    page = dashboards.open("/tabs")
+    at(page, "/tabs")
+    dashboards.go(page, path)
+    at(page, "/")
+
+
+def test_a_page_has_a_title_of_its_own(dashboards: Dashboards) -> None:
+    page = dashboards.open("/")
+    titles = set()
+    for path in PAGES:
+        dashboards.go(page, path)
+        at(page, path)
+        titles.add(page.title())
+    assert len(titles) == len(PAGES)
+    assert all(title.endswith(" · tabherd") for title in titles)
+
+
+def test_a_reload_stays_where_one_is(dashboards: Dashboards) -> None:
+    page = dashboards.open("/tasks?state=failed")
+    at(page, "/tasks")
+    page.reload()
+    at(page, "/tasks")
+    assert page.url.endswith("#/tasks?state=failed")
+
+
+# --- Colours and motion -----------------------------------------------------------------------------------------
+
+
+def test_colours_follow_the_system_until_one_is_chosen_and_stay_chosen(dashboards: Dashboards) -> None:
+    page = dashboards.open("/", theme="dark")
+    settled(page)
+    ground = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(ground)
+    page.get_by_role("button", name="Colours").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+    light = page.evaluate(ground)
+    assert light != dark
+    page.reload()
+    settled(page)
+    expect(page.locator("html")).to_have_attribute("data-theme", "light")
+    assert page.evaluate(ground) == light
+    page.get_by_role("button", name="Colours").click()
+    assert page.evaluate(ground) == dark
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_colour_of_text_can_be_read_on_what_it_stands_on(dashboards: Dashboards, theme: str) -> None:
+    page = dashboards.open("/", theme=theme)
+    settled(page)
+    assert {pair: ratio for pair, ratio in contrasts(page, PAIRS).items() if ratio < CONTRAST_LEAST} == {}
+
+
+def test_who_wants_less_motion_gets_less(dashboards: Dashboards) -> None:
+    page = dashboards.open("/events")
+    settled(page)
+    page.emulate_media(reduced_motion="reduce")
+    page.route("**/ui/audit.js", lambda route: None)
+    dashboards.go(page, "/audit")
+    expect(page.locator(".spinner")).to_be_visible()
+    moves = "document.getAnimations().map((one) => one.effect.getTiming().duration)"
+    assert all(duration >= 2_000 for duration in page.evaluate(moves))
+    page.emulate_media(reduced_motion="no-preference")
+    assert any(duration < 2_000 for duration in page.evaluate(moves))
+    page.unroute_all(behavior="ignoreErrors")
+
+
+# --- Phones -----------------------------------------------------------------------------------------------------
+
+
+def test_the_menu_of_a_phone_opens_and_closes_behind_the_choice(dashboards: Dashboards) -> None:
+    page = dashboards.open("/", size=PHONE)
+    settled(page)
+    menu = page.get_by_role("button", name="Menu")
+    expect(page.get_by_role("navigation")).to_be_hidden()
+    menu.click()
+    expect(menu).to_have_attribute("aria-expanded", "true")
+    page.get_by_role("link", name="Tabs", exact=True).click()
+    at(page, "/tabs")
+    expect(page.get_by_role("navigation")).to_be_hidden()
+    expect(menu).to_have_attribute("aria-expanded", "false")
+
+
+# --- Everybody --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", [*PAGES, *DETAILS])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_a_page_fits_and_everything_on_it_has_a_name_and_can_be_read(
+    dashboards: Dashboards, crowd: dict[str, str], where: str, size: dict[str, int]
+) -> None:
+    page = dashboards.open(crowd.get(where, where), size=size)
+    settled(page)
+    assert overflow(page) == []
+    assert nameless(page) == []
+    page.evaluate("document.documentElement.dataset.theme = 'light'")
+    assert faint(page, CONTRAST_LEAST) == []
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    assert faint(page, CONTRAST_LEAST) == []
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_the_login_and_the_dialog_of_keys_do_so_too(dashboards: Dashboards, size: dict[str, int]) -> None:
+    page = dashboards.window(size=size)
+    page.goto(dashboards.url)
+    expect(page.get_by_label("Token")).to_be_focused()
+    assert (overflow(page), nameless(page), faint(page, CONTRAST_LEAST)) == ([], [], [])
+    page.get_by_label("Token").fill(dashboards.server.admin_token)
+    page.keyboard.press("Enter")
+    settled(page)
+    # Its button is on wide windows only; who has a keyboard can ask for it everywhere.
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert (overflow(page), nameless(page), faint(page, CONTRAST_LEAST)) == ([], [], [])
+
+
+def test_two_who_look_see_the_same_change(dashboards: Dashboards, server: Server) -> None:
+    one, other = dashboards.open("/tabs"), dashboards.open("/sessions", size=PHONE)
+    settled(one)
+    settled(other)
+    with server.agent("newcomer") as agent:
+        session = open_session(agent)
+        for page in (one, other):
+            expect(page.get_by_text("newcomer").first).to_be_visible()
+        agent.delete(f"/sessions/{session['sessionId']}").raise_for_status()
+        expect(one.get_by_text("newcomer")).to_have_count(0)

@@ -1,0 +1,149 @@
+"""Whoever follows a page of the documentation from its top to its end gets there, with what the page promises.
+
+Every page with examples that can be run is followed here, on one server, or named with the test that runs its examples
+in a way of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import playwright
+import pytest
+from tests.cli.running import running_server
+from tests.docs.snippets import PAGES, ROOT, RUN, follow, snippets, with_session
+
+# Pages whose examples are run elsewhere, and by what.
+ELSEWHERE = {
+    "README.md": "tests/docs/test_examples.py",
+    "docs/quickstart.md": "tests/docs/test_examples.py",
+    "docs/how-to/python.md": "tests/docs/test_python.py",
+    "docs/how-to/tasks.md": "tests/docs/test_tasks.py",
+    "docs/how-to/connect-over-cdp.md": "tests/cdp_clients/test_documented.py",
+    "docs/how-to/cluster.md": "tests/docs/test_cluster_page.py",
+}
+
+
+class Story(NamedTuple):
+    """What a page takes for granted, as shell, and words that it must have led to, as regular expressions."""
+
+    needs: str = ""
+    said: tuple[str, ...] = ()
+
+
+SESSION = with_session()
+PAGE = "tabherd act $TAB navigate url='data:text/html,"
+STORIES = {
+    "docs/how-to/change-settings.md": Story(said=(r'"changed":\["pools.default.max_active","scheduler.workers"\]',)),
+    "docs/how-to/command-line.md": Story(SESSION, (r'heading "Hello, herd"', r"me +active")),
+    "docs/how-to/commands.md": Story(SESSION, (r"command_timed_out", r"about:blank", r"1\n1\n")),
+    "docs/how-to/dialogs.md": Story(
+        SESSION
+        + PAGE
+        + """<button id=delete onclick="confirm(\\'Delete it?\\')">Delete</button>'""".replace("\\'", "&apos;"),
+        (r'"message":"Delete it\?","isAccepted":true',),
+    ),
+    "docs/how-to/drive-a-page.md": Story(SESSION, (r'textbox "E-mail"', r"\n1\n")),
+    "docs/how-to/errors.md": Story(),
+    "docs/how-to/files.md": Story(
+        SESSION
+        + PAGE
+        + """<input type=file id=photo><a download=report.pdf href="data:application/pdf,x">Report</a>'
+        tabherd act $TAB click selector=a
+        until curl -s -H "$AUTH" $URL/sessions/$SESSION/files | grep -q completed; do sleep 0.1; done
+        echo picture > photo.jpg
+        """,
+        (r'"name":"report.pdf"', r'"path":".*photo.jpg"', r'"ok":true'),
+    ),
+    "docs/how-to/hand-off.md": Story(SESSION, (r'"state":"paused"', r'"state":"ready"')),
+    "docs/how-to/keep-a-session.md": Story(SESSION, (r'"cancel":\[\]',)),
+    "docs/how-to/locks.md": Story(
+        "printf '#!/bin/sh\\necho fence $TABHERD_LOCK_FENCE\\n' > update-account.sh; chmod +x update-account.sh",
+        (r"fence \d+",),
+    ),
+    "docs/how-to/locks-in-python.md": Story(said=(r"alone with agent 42\nfree", r"nightly import")),
+    "docs/how-to/playwright-suite.md": Story(said=(r"5 passed", r"report.csv\ntest_a_report_can_be_downloaded.zip")),
+    "docs/how-to/reuse-tabs.md": Story(SESSION, (r"Ended ses_",)),
+    "docs/how-to/scraping-farm.md": Story(
+        said=(r"0 EUR\n1 EUR\n", r"done", r"support has hi\n[1-9]\d* of 40", r'"tasksFailed":0')
+    ),
+    "docs/how-to/share-a-profile.md": Story(
+        said=(r"Ask me until", r"changed under fence \d+", r"nobody else is in", r'"reason":"key_cap"')
+    ),
+    "docs/how-to/share-one-browser.md": Story(
+        said=(r"claude sees .*'Page of claude'", r"cursor sees .*'Page of cursor'", r"claude +active(?!.*cursor)")
+    ),
+    "docs/how-to/survive-crashes.md": Story(SESSION, (r'"type":"session.opened"',)),
+    "docs/how-to/take-over.md": Story(SESSION, (r'"agentId":"bob"',)),
+    "docs/how-to/take-turns.md": Story(SESSION, (r'"outcome":"completed"', r"Go")),
+    "docs/how-to/tokens.md": Story(said=(r"for alice, fence",)),
+    "docs/how-to/webhooks.md": Story(SESSION, (r'"taskId"',)),
+    "docs/operations.md": Story(SESSION),
+}
+
+
+def test_every_page_with_examples_to_run_is_followed() -> None:
+    having = {page for page in PAGES if any(each.language in RUN for each in snippets(page))}
+    assert having == set(STORIES) | set(ELSEWHERE)
+
+
+@pytest.mark.parametrize("test", sorted(set(ELSEWHERE.values())))
+def test_what_runs_the_other_pages_is_there(test: str) -> None:
+    assert (ROOT / test).is_file()
+
+
+def configuration(profile: Path) -> str:
+    """What the pages themselves say to configure, with a directory and a browser that this machine has."""
+    (shared, _attached) = [each.text for each in snippets("docs/how-to/share-a-profile.md") if each.language == "toml"]
+    (farm,) = [each.text for each in snippets("docs/how-to/scraping-farm.md") if each.language == "toml"]
+    here = shared.replace('"/home/me/tabherd-profile"', f'"{profile}"').replace("headless = false", "headless = true ")
+    assert here != shared
+    return f"{here}\n{farm}"
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    place = tmp_path_factory.mktemp("followed")
+    settings = place / "tabherd.toml"
+    settings.write_text(configuration(place / "profile"))
+    with running_server(place / "state", {"TABHERD_CONFIG": str(settings)}) as started:
+        yield started.state
+
+
+@pytest.mark.server
+@pytest.mark.browser
+@pytest.mark.parametrize("page", STORIES)
+def test_whoever_follows_the_page_gets_what_it_promises(page: str, state: Path, tmp_path: Path) -> None:
+    story = STORIES[page]
+    said = "\n".join(follow(page, state, tmp_path, needs=story.needs).values())
+    for words in story.said:
+        assert re.search(words, said), f"{words!r} is not in what {page} led to:\n{said}"
+
+
+@pytest.mark.server
+@pytest.mark.browser
+def test_the_node_suite_passes_with_the_fixture_of_the_page(state: Path, tmp_path: Path) -> None:
+    for snippet in snippets("docs/how-to/playwright-suite.md"):
+        if snippet.language == "ts":
+            assert snippet.file is not None
+            (tmp_path / snippet.file).write_text(snippet.text)
+    # What `npm install @playwright/test` would bring: Playwright, and a package that hands its test runner on.
+    modules = tmp_path / "node_modules"
+    (modules / "@playwright" / "test").mkdir(parents=True)
+    for name in ("playwright", "playwright-core"):
+        (modules / name).symlink_to(ROOT / "tests" / "cdp_clients" / "node_modules" / name)
+    (modules / "@playwright" / "test" / "package.json").write_text('{"main": "index.js"}')
+    (modules / "@playwright" / "test" / "index.js").write_text("module.exports = require('playwright/test');\n")
+    node = Path(playwright.__file__).parent / "driver" / "node"
+    (command,) = [each.text for each in snippets("docs/how-to/playwright-suite.md") if each.language == "bash"]
+    here = command.replace("http://127.0.0.1:7722", "$URL").replace(
+        "npx playwright", f"{node} node_modules/playwright/cli.js"
+    )
+    assert here.count("$URL") == 1
+    (tmp_path / "bash.md").write_text(f"# Run\n\n```sh\n{here}```\n")
+    said = follow(os.path.relpath(tmp_path / "bash.md", ROOT), state, tmp_path)
+    assert "1 passed" in said[0]

@@ -1,0 +1,278 @@
+"""The page of the live view in a real browser: what it shows in each state, and a person who takes a tab over there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.dashboard.rig import PHONE, Dashboards, viewer
+from tests.server.conftest import Server, act, open_session, value_of, with_settings
+from tests.server.local_site import serving
+
+from .site import Site
+
+pytestmark = [pytest.mark.browser, pytest.mark.server]
+
+SETTINGS = {"POOLS__DEFAULT__BROWSERS_MAX": "1"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with with_settings(tmp_path_factory.mktemp("live") / "state", SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def viewing() -> Iterator[Browser]:
+    with viewer() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with serving(Site()) as live:
+        yield live
+
+
+@pytest.fixture
+def dashboards(server: Server, viewing: Browser) -> Iterator[Dashboards]:
+    opened = Dashboards(viewing, server)
+    try:
+        yield opened
+        # That a socket was refused is said on the console, whatever the page makes of it.
+        assert [said for said in opened.mistakes if not said.startswith("WebSocket connection to")] == []
+    finally:
+        opened.close()
+
+
+@pytest.fixture
+def admin(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def tab(admin: httpx.Client, site: Site) -> str:
+    """A tab of the agent ada that shows a page with a field and a button."""
+    body = {"agentId": "ada", "url": site.url("/page"), "viewport": {"width": 900, "height": 500}, "keepAlive": True}
+    return str(open_session(admin, **body)["tabs"][0]["tabId"])
+
+
+def opened(dashboards: Dashboards, tab: str, **window: Any) -> Page:
+    """The live view of that tab, when there is a picture."""
+    page = dashboards.open(f"/tabs/{tab}/live", **window)
+    expect(page.locator(".live-stage canvas[data-seq]")).to_be_visible()
+    return page
+
+
+def driven(page: Page) -> None:
+    """Taken over, and nothing else runs on the tab."""
+    page.get_by_role("button", name="Take over").click()
+    expect(page.locator(".live-banner[data-driver=you]")).to_contain_text("You drive this tab")
+
+
+def place(page: Page, x: float, y: float) -> tuple[float, float]:
+    """Where a place of the shown page is in the window."""
+    box = page.locator(".live-stage canvas").bounding_box()
+    assert box is not None
+    return box["x"] + x / 900 * box["width"], box["y"] + y / 500 * box["height"]
+
+
+def seen(admin: httpx.Client, tab: str, kind: str) -> list[Any]:
+    """What the page noticed of that kind, once it is the agents' again."""
+    found: list[Any] = json.loads(
+        value_of(admin, tab, f"JSON.stringify(seen.filter(([kind]) => kind === {json.dumps(kind)}))")
+    )
+    return found
+
+
+def given_back(page: Page) -> None:
+    page.get_by_role("button", name="Give back").click()
+    expect(page.locator(".live-banner[data-driver=none]")).to_contain_text("Agents have this tab")
+
+
+def test_a_viewer_sees_the_page_and_that_agents_have_it(dashboards: Dashboards, tab: str, site: Site) -> None:
+    page = opened(dashboards, tab)
+    expect(page.locator(".live-banner")).to_contain_text("Agents have this tab")
+    expect(page.get_by_label("Address")).to_have_value(site.url("/page"))
+    expect(page.get_by_role("button", name="Reload")).to_be_disabled()
+
+
+def test_the_picture_keeps_the_shape_of_the_page(dashboards: Dashboards, tab: str) -> None:
+    box = opened(dashboards, tab).locator(".live-stage canvas").bounding_box()
+    assert box is not None
+    assert box["width"] / box["height"] == pytest.approx(900 / 500, rel=0.01)
+
+
+@pytest.mark.parametrize("size", [{"width": 1280, "height": 800}, PHONE, {"width": 1600, "height": 560}])
+def test_a_click_lands_where_it_was_aimed_at(
+    dashboards: Dashboards, admin: httpx.Client, tab: str, size: dict[str, int]
+) -> None:
+    page = opened(dashboards, tab, size=size)
+    driven(page)
+    for x, y in ((300, 200), (880, 480)):
+        page.mouse.click(*place(page, x, y))
+    given_back(page)
+    clicks = [(one[3], one[4]) for one in seen(admin, tab, "click")]
+    # Of a small picture a pixel is several of the page's.
+    assert clicks == [
+        (pytest.approx(300, abs=2), pytest.approx(200, abs=2)),
+        (pytest.approx(880, abs=2), pytest.approx(480, abs=2)),
+    ]
+
+
+def test_keys_go_to_the_page_only_while_driving_and_come_back(
+    dashboards: Dashboards, admin: httpx.Client, tab: str
+) -> None:
+    page = opened(dashboards, tab)
+    page.mouse.click(*place(page, 60, 40))
+    page.keyboard.type("x")
+    driven(page)
+    page.mouse.click(*place(page, 60, 40))
+    page.keyboard.type("Hi there")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Control+Alt+Escape")
+    expect(page.get_by_role("button", name="Give back")).to_be_focused()
+    page.keyboard.press("t")
+    expect(page.locator(".live-banner[data-driver=none]")).to_be_visible()
+    assert value_of(admin, tab, "field.value") == "Hi there"
+    assert value_of(admin, tab, "document.activeElement.id") == "go"
+
+
+def test_what_is_pasted_is_typed(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
+    page = opened(dashboards, tab)
+    driven(page)
+    page.mouse.click(*place(page, 60, 40))
+    page.evaluate("""() => { const data = new DataTransfer(); data.setData('text/plain', 'päste');
+        const paste = new ClipboardEvent('paste', {clipboardData: data, cancelable: true});
+        document.activeElement.dispatchEvent(paste); }""")
+    given_back(page)
+    assert value_of(admin, tab, "field.value") == "päste"
+
+
+def test_the_other_buttons_and_the_wheel_reach_the_page(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
+    page = opened(dashboards, tab)
+    driven(page)
+    at = place(page, 400, 300)
+    page.mouse.click(*at, button="right")
+    page.mouse.click(*at, button="middle")
+    page.mouse.dblclick(*at)
+    page.mouse.wheel(0, 120)
+    given_back(page)
+    assert [one[2] for one in seen(admin, tab, "mousedown")] == [2, 1, 0, 0]
+    assert len(seen(admin, tab, "dblclick")) == 1
+    assert len(seen(admin, tab, "wheel")) >= 1
+
+
+def test_a_finger_taps_and_scrolls(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
+    page = opened(dashboards, tab, size=PHONE)
+    driven(page)
+    finger = page.context.new_cdp_session(page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        places = [{"x": x, "y": y} for x, y in points]
+        finger.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+
+    x, y = place(page, 90, 95)
+    touch("touchStart", (x, y))
+    touch("touchEnd")
+    x, y = place(page, 450, 400)
+    touch("touchStart", (x, y))
+    for step in range(1, 6):
+        touch("touchMove", (x, y - 8 * step))
+    touch("touchEnd")
+    given_back(page)
+    assert [one[1] for one in seen(admin, tab, "click")] == ["go"]
+    assert len(seen(admin, tab, "wheel")) >= 1
+
+
+def test_the_address_bar_leads_elsewhere_and_back(dashboards: Dashboards, tab: str, site: Site) -> None:
+    page = opened(dashboards, tab)
+    driven(page)
+    page.get_by_label("Address").fill(site.url("/blue"))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("blue")
+    page.get_by_role("button", name="Back", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("page")
+
+
+def test_an_address_that_is_not_allowed_is_said(dashboards: Dashboards, tab: str) -> None:
+    page = opened(dashboards, tab)
+    driven(page)
+    page.get_by_label("Address").fill("file:///etc/passwd")
+    page.keyboard.press("Enter")
+    expect(page.locator(".toast.bad")).to_contain_text("file:")
+
+
+def test_who_drives_is_said_to_all_and_only_force_takes_it(dashboards: Dashboards, server: Server, tab: str) -> None:
+    admin_page = opened(dashboards, tab)
+    ada_page = opened(dashboards, tab, token=server.token_of("ada"))
+    driven(ada_page)
+    expect(admin_page.locator(".live-banner[data-driver=other]")).to_contain_text("ada drives this tab")
+    admin_page.get_by_role("button", name="Take over").click()
+    admin_page.locator("dialog [data-confirm]").click()
+    expect(admin_page.locator(".live-banner[data-driver=you]")).to_be_visible()
+    expect(ada_page.locator(".live-banner[data-driver=other]")).to_contain_text("admin drives this tab")
+
+
+def test_agents_that_wait_are_counted(dashboards: Dashboards, server: Server, tab: str) -> None:
+    page = opened(dashboards, tab)
+    driven(page)
+    with server.caller("ada") as agent:
+        agent.send("POST", f"/tabs/{tab}/action", {"kind": "text", "waitPolicy": "wait_with_timeout"})
+        expect(page.locator(".live-banner")).to_contain_text("1 agent waits (ada)")
+        given_back(page)
+        assert agent.hear().status == 200
+
+
+def test_a_tab_that_is_handed_off_says_by_whom(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
+    admin.post(f"/tabs/{tab}/handoff", json={"by": "captcha, please"}).raise_for_status()
+    page = opened(dashboards, tab)
+    expect(page.locator(".live-banner")).to_contain_text("Handed over by captcha, please; nobody drives it.")
+    page.get_by_role("button", name="Give back").click()
+    expect(page.locator(".live-banner")).to_contain_text("Agents have this tab")
+
+
+def test_the_end_of_the_tab_is_shown(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
+    page = opened(dashboards, tab)
+    assert act(admin, tab, "close").status_code == 200
+    expect(page.locator("[data-state=ended]")).to_contain_text("The tab is closed")
+
+
+def test_a_tab_that_does_not_exist_says_so(dashboards: Dashboards) -> None:
+    page = dashboards.open("/tabs/tab_nowhere/live")
+    expect(page.locator("[data-state=ended]")).to_contain_text("No such tab")
+
+
+def test_a_token_without_the_scope_is_told(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
+    body = {"agentId": "ada", "scopes": ["tasks"]}
+    token = admin.post("/agents", json=body).raise_for_status().json()["token"]
+    page = dashboards.open(f"/tabs/{tab}/live", token=token)
+    expect(page.locator("[data-state=forbidden]")).to_be_visible()
+
+
+def test_a_lost_connection_is_shown_and_comes_back(dashboards: Dashboards, tab: str) -> None:
+    page = dashboards.window()
+    page.add_init_script("""(() => { const Real = WebSocket; window.sockets = [];
+        window.WebSocket = class extends Real { constructor(...given) {
+          if (window.isDown) given[0] = 'ws://127.0.0.1:9/'; super(...given); window.sockets.push(this); } }; })()""")
+    page.goto(f"{dashboards.url}/#token={dashboards.server.admin_token}")
+    page.locator(".frame").wait_for()
+    dashboards.go(page, f"/tabs/{tab}/live")
+    expect(page.locator(".live-stage canvas[data-seq]")).to_be_visible()
+    page.evaluate("() => { window.isDown = true; window.sockets.at(-1).close(); }")
+    expect(page.locator("[data-state=reconnecting]")).to_be_visible()
+    expect(page.locator(".live-stage.stale canvas")).to_be_visible()
+    page.evaluate("() => { window.isDown = false; }")
+    expect(page.locator(".live-banner")).to_be_visible()
+
+
+def test_nothing_is_wider_than_a_phone(dashboards: Dashboards, tab: str) -> None:
+    page = opened(dashboards, tab, size=PHONE)
+    driven(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert page.evaluate("document.getElementById('page').scrollWidth") <= PHONE["width"]
