@@ -32,6 +32,8 @@ class Terminal:
         self.process = process
         # Everything that was sent to the terminal.
         self.raw = ""
+        # Its modes before anybody changed them.
+        self.before = self.modes()
 
     @property
     def text(self) -> str:

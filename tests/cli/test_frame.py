@@ -1,68 +1,24 @@
-"""A frame of `top` fits its terminal, whatever there is to show."""
+"""The overview of `top` fits its terminal, whatever there is to show."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 from rich.console import Console
-from tests.client.canned import BROWSER, STATS
+from tests.cli.top_crowd import HOLDER, LOCKED, NOW, lock, snapshot, tab
 
 from tabherd import wire
-from tabherd.cli.frame import deal, draw
+from tabherd.cli.frame import deal, draw, fitting
+from tabherd.cli.frame_cells import Column
 from tabherd.cli.snapshot import Snapshot, loads
-
-NOW = datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)
-HOLDER = {"reason": "command", "controllerId": "c", "since": "2026-01-01T00:00:03.000Z", "kind": "click"}
-
-
-def tab(number: int = 1, agent: str = "alice", waiters: int = 0, **changes: Any) -> wire.TabView:
-    waiting = {"controllerId": "c", "agentId": "bob", "kind": "text", "position": 1, "since": ""}
-    return msgspec.convert(
-        {
-            "tabId": f"tab_{number:023}",
-            "sessionId": f"ses_{number}",
-            "agentId": agent,
-            "state": "ready",
-            "url": "https://x.test/",
-            "title": "",
-            "generation": 1,
-            "provenance": "created",
-            "openerTabId": None,
-            "createdAt": "2026-01-01T00:00:00.000Z",
-            "holder": None,
-            "waiters": [waiting] * waiters,
-            "expectedWaitMs": 0,
-        }
-        | changes,
-        wire.TabView,
-    )
-
-
-def snapshot(tabs: list[wire.TabView], browsers: int = 1, **changes: Any) -> Snapshot:
-    pools = msgspec.convert(STATS["pools"], dict[str, wire.PoolStats])
-    found = Snapshot(
-        url="http://127.0.0.1:1",
-        is_connected=True,
-        version="9.9",
-        node="nod_1",
-        is_ready=True,
-        is_draining=False,
-        pools=pools,
-        browsers=[msgspec.convert(BROWSER | {"browserId": f"brw_{n:023}"}, wire.BrowserView) for n in range(browsers)],
-        agents=loads(tabs),
-        tabs=tabs,
-        events=[{"id": f"1-{n}", "type": "tab.opened", "at": f"2026-01-01T00:00:{n:02}.000Z"} for n in range(20)],
-    )
-    return msgspec.structs.replace(found, **changes)
 
 
 def drawn(shown: Snapshot, width: int = 80, height: int | None = 24) -> list[str]:
     console = Console(width=width, color_system=None)
     with console.capture() as frame:
-        console.print(draw(shown, NOW, height=height, is_cut=height is not None))
+        console.print(draw(shown, NOW, width=None if height is None else width, height=height))
     return [line.rstrip() for line in frame.get().splitlines()]
 
 
@@ -75,12 +31,41 @@ def test_a_crowd_never_exceeds_the_terminal(width: int, height: int) -> None:
 
 
 def test_in_80_by_24_every_section_of_a_crowd_is_there_and_says_how_much_is_cut() -> None:
-    lines = drawn(snapshot([tab(n, f"agent-{n}") for n in range(300)], browsers=30))
+    tabs = [tab(n, f"agent-{n}", holder=LOCKED) for n in range(300)]
+    lines = drawn(waited_for(snapshot(tabs, browsers=30)))
     assert len(lines) == 24
-    headings = [line for line in lines if line.split()[0] in ("pool", "browser", "agent", "tab", "at")]
-    assert len(headings) == 5
-    shown = sum(line.startswith("tab_") for line in lines)
+    headings = [line for line in lines if line.split()[0] in ("pool", "waits", "browser", "agent", "lock", "tab", "at")]
+    assert len(headings) == 7
+    shown = sum(line.startswith("tab_") and "https:" in line for line in lines)
     assert f"({300 - shown} more)" in next(line for line in headings if line.startswith("tab"))
+
+
+def waited_for(shown: Snapshot) -> Snapshot:
+    """The same, and zoe waits for a session."""
+    zoe = wire.SessionWaiter(
+        agent_id="zoe", key="k", position=3, expected_wait_ms=90_000, since="2026-01-01T00:00:01.000Z"
+    )
+    pools = {name: msgspec.structs.replace(pool, waiters=[zoe]) for name, pool in shown.pools.items()}
+    return msgspec.structs.replace(shown, pools=pools)
+
+
+def test_who_waits_for_a_session_is_shown_with_its_place_and_for_how_long() -> None:
+    lines = drawn(waited_for(snapshot([])))
+    row = next(line for line in lines if line.startswith("zoe"))
+    assert row.split() == ["zoe", "3", "default", "k", "9s", "90s"]
+
+
+def test_locks_of_tabs_and_named_ones_are_shown_those_waited_for_most_first() -> None:
+    lines = drawn(snapshot([tab(1, holder=LOCKED)], locks=[lock("a"), lock("b", waiters=2)]))
+    at = next(n for n, line in enumerate(lines) if line.startswith("lock "))
+    assert [line.split()[0] for line in lines[at + 1 : at + 4]] == ["b", "a", f"tab_{1:023}"]
+    assert lines[at + 3].split()[1:] == ["c", "7s", "60s", "0"]
+
+
+def test_agents_are_shown_with_their_tasks_also_those_that_have_nothing_else() -> None:
+    loaded = loads([tab(1)], {"dave": wire.AgentQueue(queued=4, inflight=2)})
+    row = next(line for line in drawn(snapshot([tab(1)], agents=loaded)) if line.startswith("dave"))
+    assert row.split() == ["dave", "0", "0", "0", "0", "4", "2"]
 
 
 def test_without_a_height_everything_is_shown_in_full() -> None:
@@ -96,7 +81,7 @@ def test_ids_are_whole_in_80_columns_and_pages_are_cut() -> None:
 
 
 def test_the_tab_that_is_waited_for_most_comes_first_with_its_holder_and_since_when() -> None:
-    tabs = [tab(1), tab(2, holder=HOLDER), tab(3, holder=HOLDER, waiters=2)]
+    tabs = [tab(1), tab(2, holder=HOLDER), tab(3, holder=HOLDER, waiters=["bob", "bob"])]
     lines = [line for line in drawn(snapshot(tabs)) if line.startswith("tab_")]
     assert [line.split()[0][-1] for line in lines] == ["3", "2", "1"]
     assert lines[0].split()[2:5] == ["click", "7s", "2"]
@@ -108,10 +93,10 @@ def test_a_tab_that_is_not_ready_shows_its_state() -> None:
 
 
 def test_agents_are_counted_by_sessions_tabs_and_what_they_wait_for() -> None:
-    tabs = [tab(1), tab(1, holder=HOLDER), tab(2), tab(3, "carol", waiters=1)]
+    tabs = [tab(1), tab(1, holder=HOLDER), tab(2), tab(3, "carol", waiters=["bob"])]
     lines = drawn(snapshot(tabs))
     after = lines[next(n for n, line in enumerate(lines) if line.startswith("agent ")) + 1 :]
-    assert [line.split() for line in after[:3]] == [
+    assert [line.split()[:5] for line in after[:3]] == [
         ["bob", "0", "0", "0", "1"],
         ["alice", "2", "3", "1", "0"],
         ["carol", "1", "1", "0", "0"],
@@ -144,7 +129,7 @@ def test_while_there_is_no_answer_it_says_that_what_is_shown_is_from_before() ->
 
 
 def test_what_an_agent_wrote_cannot_command_the_terminal() -> None:
-    evil = "\x1b]0;owned\x07\x1b[2J"
+    evil = "\x1b]0;owned\x07\x1b[2J\n"
     held = HOLDER | {"kind": evil}
     shown = snapshot([tab(url=evil, holder=held)], problem=evil, events=[{"type": "x", "reason": evil}])
     assert not any("\x1b" in line or "\x07" in line for line in drawn(shown))
@@ -156,3 +141,12 @@ def test_each_section_gets_a_row_before_one_gets_two() -> None:
     assert deal([5, 5], 1) == [0, 0]
     assert deal([1, 2], 100) == [1, 2]
     assert deal([3], -1) == [0]
+
+
+def test_columns_go_in_their_turn_until_the_rest_has_room() -> None:
+    columns = (Column("id"), Column("agent", share=1), Column("state", spare=2), Column("pool", spare=1))
+    rows = [("x" * 10, "y" * 100, "ready", "default")]
+    # One that may be cut needs 12 at the most; there are two blanks between columns.
+    assert fitting(columns, rows, 10 + 2 + 12 + 2 + 5 + 2 + 7) == [0, 1, 2, 3]
+    assert fitting(columns, rows, 10 + 2 + 12 + 2 + 5 + 2 + 6) == [0, 1, 2]
+    assert fitting(columns, rows, 20) == [0, 1]

@@ -45,7 +45,7 @@ def test_a_program_gets_everything_as_one_document(canned: CannedServer, status:
         "ready": True,
         "draining": False,
         "nodes": [NODE],
-        "pools": {"default": STATS["pools"]["default"] | {"sharedCap": 0, "waiters": []}},
+        "pools": {"default": STATS["pools"]["default"] | {"sharedCap": 0, "waiters": [], "waitingSince": None}},
         "browsers": [BROWSER],
         "sessions": {"alice": 2},
     }

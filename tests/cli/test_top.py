@@ -59,8 +59,13 @@ def test_once_prints_one_frame_without_control_codes_in_a_pipe(server: Path, tab
 def test_once_as_json_is_one_document_with_everything(server: Path, tab: str) -> None:
     told = json.loads(call(server, "top", "--once", "--json").stdout)
     assert told["connected"] is True
-    assert told["agents"]["alice"] == {"sessions": 1, "tabs": 1, "held": 0, "waiting": 0}
+    nothing = {"held": 0, "waiting": 0, "queued": 0, "inflight": 0}
+    assert told["agents"]["alice"] == {"sessions": 1, "tabs": 1, **nothing}
     assert [each["tabId"] for each in told["tabs"]] == [tab]
+    assert [(each["agentId"], each["browserId"]) for each in told["sessions"]] == [
+        ("alice", told["browsers"][0]["browserId"])
+    ]
+    assert (told["tasks"], told["moreTasks"], told["locks"], told["refused"]) == ([], False, [], {})
     assert told["browsers"][0]["state"] == "ready"
     assert "session.opened" in [event["type"] for event in told["events"]]
 

@@ -137,7 +137,19 @@ def status(as_json: Json = False) -> None:
         report.show(voice)
 
 
-@app.command(short_help="Watch the server live.")
+@app.command(short_help="Say where the dashboard is.")
+def dashboard(
+    opens: Annotated[bool, typer.Option("--open", help="Show it in this machine's browser.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the dashboard's address, which logs in whoever opens it: it contains your token."""
+    from . import dashboard as board
+
+    with speaking(as_json) as voice:
+        board.show(voice, opens=opens)
+
+
+@app.command(short_help="Watch the server live, and step in.")
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print one frame and leave.")] = False,
     interval_s: Annotated[
@@ -146,7 +158,10 @@ def top(
     ] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Watch the server: browsers, pools, agents, tabs with holder and waiters, events. q or Ctrl-C leaves."""
+    """Watch the server and step in: browsers, sessions, tabs, tasks, locks, agents, events.
+
+    On a terminal the last line says which keys work, ? shows all of them, and q or Ctrl-C leaves.
+    """
     from .top import watch
 
     with speaking(as_json) as voice:

@@ -20,6 +20,7 @@ import msgspec
 from .. import config, config_layers
 from ..client.discovery import ServerRecord, read_admin_token
 from ..errors import InvalidRequest, NodeUnreachable, StateConflict, TabherdError, from_wire
+from .dashboard import address
 from .process import find_server
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def welcome(record: ServerRecord, state: Path) -> str:
     return "\n".join(
         (
             f"tabherd runs at {record.url} (pid {record.pid}); stop it with 'make down' or '{command} down'.",
-            f"  dashboard  {record.url}/",
+            f"  dashboard  {address(record.url, token)}",
             f"  CDP        {record.url}{query}   (for Playwright's connect_over_cdp)",
             f"  state      {state}",
             "Try it:",
