@@ -318,13 +318,16 @@ class World:
     async def call(self, verb: Callable[[Broker], Awaitable[T]], leaves_after_s: float | None = None) -> T:
         """A caller's request: it is lost when the broker is killed, and cancelled when the caller leaves."""
         death = self._death
+        if death.done():
+            # Nobody listens: what answers from memory alone would answer even so.
+            raise ConnectionLost
         request = asyncio.ensure_future(self._serve(verb, self.broker))
         self._requests.append(request)
         await asyncio.wait([request, death], timeout=leaves_after_s, return_when=asyncio.FIRST_COMPLETED)
-        if request.done():
-            return request.result()
         if death.done():
             raise ConnectionLost
+        if request.done():
+            return request.result()
         request.cancel()
         await asyncio.wait([request, death], return_when=asyncio.FIRST_COMPLETED)
         if not request.done():
