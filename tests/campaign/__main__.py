@@ -1,0 +1,50 @@
+"""`python -m tests.campaign soak [--minutes N] [--agents N]`, and `crash`: campaigns against real servers."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from . import soak
+
+
+def main() -> int:
+    # What a killed connection leaves in a client's loop is nothing to read about here.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
+    campaigns = parser.add_subparsers(dest="campaign", required=True)
+    soaking = campaigns.add_parser("soak", help="a crowd at work, a Chromium killed every minute: what grows?")
+    soaking.add_argument("--minutes", type=float, default=60)
+    soaking.add_argument("--agents", type=int, default=100)
+    soaking.add_argument("--think-s", type=float, default=4.0, help="how long an agent thinks between two things")
+    for campaign in (soaking,):
+        campaign.add_argument("--seed", type=int, default=1)
+        campaign.add_argument("--place", type=Path, help="where state and logs stay; else they are removed")
+        campaign.add_argument("--json", type=Path, metavar="FILE", help="also write what came of it there")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tabherd-campaign-") as temporary:
+        report = soak.run(
+            minutes=chosen.minutes,
+            agents=chosen.agents,
+            think_s=chosen.think_s,
+            seed=chosen.seed,
+            place=chosen.place or Path(temporary),
+            tell=_tell,
+        )
+    if chosen.json is not None:
+        chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
+    print(soak.markdown(report))
+    return 0 if report.is_good else 1
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
