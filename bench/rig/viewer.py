@@ -63,6 +63,8 @@ class Scroll(msgspec.Struct, frozen=True, kw_only=True):
     per_s: float
     # Of the slowest hundredth.
     worst_per_s: float
+    # Processor time of the page's own thread, per frame.
+    own_ms: float
     frames: int
     heap_mb: float
 
@@ -110,6 +112,18 @@ class Viewer:
         finally:
             context.close()
 
+    @contextmanager
+    def still_list(self, rows: int) -> Iterator[Page]:
+        """A list of as many rows that nothing ever changes: what the machine can show at this moment."""
+        context = self._browser.new_context(viewport=SIZE)
+        try:
+            page, _ = self._page(context)
+            lines = "".join(f"<p>row {number}</p>" for number in range(rows))
+            page.set_content(f"<div class=table><div class=rows style='height:90vh;overflow:auto'>{lines}</div></div>")
+            yield page
+        finally:
+            context.close()
+
     def _logged_in(self) -> Any:
         with self.page("/") as page:
             return page.context.storage_state()
@@ -128,6 +142,9 @@ def scrolled(page: Page, seconds: float) -> Scroll:
     rows = page.locator(".table .rows").first
     rows.wait_for()
     rows.hover()
+    client = page.context.new_cdp_session(page)
+    client.send("Performance.enable", {"timeDomain": "threadTicks"})
+    before_s = _busy_s(client)
     page.evaluate(FRAMES)
     until_s, direction = time.monotonic() + seconds, 1
     while time.monotonic() < until_s:
@@ -138,16 +155,23 @@ def scrolled(page: Page, seconds: float) -> Scroll:
     times: list[float] = page.evaluate(
         "(() => { const times = window.frameTimes; window.frameTimes = null; return times; })()"
     )
+    own_s = _busy_s(client) - before_s
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-    client = page.context.new_cdp_session(page)
     client.send("HeapProfiler.collectGarbage")
     heap = client.send("Runtime.getHeapUsage")["usedSize"]
     return Scroll(
         per_s=1000 / statistics.median(gaps),
         worst_per_s=1000 / percentile(gaps, 99),
+        own_ms=1000 * own_s / len(times),
         frames=len(times),
         heap_mb=heap / (1 << 20),
     )
+
+
+def _busy_s(client: CDPSession) -> float:
+    """How long the page's thread has been at work, by its own clock, so far."""
+    metrics = client.send("Performance.getMetrics")["metrics"]
+    return next(float(metric["value"]) for metric in metrics if metric["name"] == "TaskDuration")
 
 
 def _counted(client: CDPSession) -> dict[str, int]:

@@ -267,7 +267,8 @@ def _tab_lock(tab: wire.TabView, now: datetime) -> Cells:
     assert tab.holder is not None, "a tab that is listed among the locks is locked"
     return (
         tab.tab_id,
-        one_line(tab.holder.controller_id),
+        # The agent is a name that people know; a credential's id is none.
+        one_line(tab.holder.agent_id or tab.holder.controller_id),
         ago(tab.holder.since, now),
         until(tab.holder.expires_at, now),
         alarming(len(tab.waiters)),

@@ -5,6 +5,7 @@
 
 import { count, duration, since } from "./format.js";
 import { h } from "./dom.js";
+import { partyOf } from "./tab-words.js";
 
 // From here on a wait or a hold that others wait behind is worth a look.
 const LONG_WAIT_MS = 60_000;
@@ -79,7 +80,7 @@ function longestHold(tabs, which) {
 // What has a tab, in words.
 export function holding(holder) {
   const words = HOLDS[holder.reason] || holder.reason;
-  const who = holder.controllerId && holder.reason !== "command" ? ` (${holder.controllerId})` : "";
+  const who = holder.controllerId && holder.reason !== "command" ? ` (${partyOf(holder)})` : "";
   return `${words}${who}${holder.kind ? `, ${holder.kind}` : ""}`;
 }
 

@@ -11,6 +11,8 @@ const SHORT_MS = 1_000;
 const LONG_WAIT_MS = 5_000;
 const LONG_HOLD_MS = 30_000;
 const KEPT_BY_PERSON = "handoff";
+// A name that a library gave itself: its first letters tell it from others, the rest says nothing to anybody.
+const MINTED = /^(.*-[0-9a-f]{6})[0-9a-f]{10,}$/;
 
 export const pathOf = (tabId) => `/tabs/${encodeURIComponent(tabId)}`;
 
@@ -29,7 +31,7 @@ export const nameOf = (tab) => tab.title || (tab.url === "about:blank" ? "Blank 
 // Who that is, as people know it: the agent, and the name that its connection gave itself, if it did. The credential's
 // own id and the address of a connection say nothing to anybody.
 export function partyOf({ agentId, controllerId }, owner = "") {
-  const own = (controllerId || "").replace(/^crd_\w+\/?/, "");
+  const own = (controllerId || "").replace(/^crd_\w+\/?/, "").replace(MINTED, "$1…");
   const isAddress = /:\d+$/.test(own);
   const agent = agentId || owner;
   return !own || isAddress || own === agent ? agent || controllerId : agent ? `${agent}/${own}` : own;
