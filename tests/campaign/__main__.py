@@ -1,4 +1,7 @@
-"""`python -m tests.campaign soak [--minutes N] [--agents N]`, and `crash`: campaigns against real servers."""
+"""`python -m tests.campaign crash --store sqlite|postgres --kills N --seed S`, `... soak --minutes N --agents N`.
+
+Both print a table at the end and exit with 1 if anything is not as it should be; `--json FILE` has it all.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from . import soak
+from . import crash, soak
 
 
 def main() -> int:
@@ -22,23 +25,29 @@ def main() -> int:
     soaking.add_argument("--minutes", type=float, default=60)
     soaking.add_argument("--agents", type=int, default=100)
     soaking.add_argument("--think-s", type=float, default=4.0, help="how long an agent thinks between two things")
-    for campaign in (soaking,):
+    crashing = campaigns.add_parser("crash", help="a crowd at work, everything killed under it: what is lost?")
+    crashing.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite")
+    crashing.add_argument("--kills", type=int, default=100, help="of each thing that can be killed")
+    crashing.add_argument("--agents", type=int, default=16)
+    crashing.add_argument("--think-s", type=float, default=0.3, help="how long an agent thinks between two things")
+    for campaign in (soaking, crashing):
         campaign.add_argument("--seed", type=int, default=1)
         campaign.add_argument("--place", type=Path, help="where state and logs stay; else they are removed")
         campaign.add_argument("--json", type=Path, metavar="FILE", help="also write what came of it there")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tabherd-campaign-") as temporary:
-        report = soak.run(
-            minutes=chosen.minutes,
-            agents=chosen.agents,
-            think_s=chosen.think_s,
-            seed=chosen.seed,
-            place=chosen.place or Path(temporary),
-            tell=_tell,
-        )
+        shared = {name: getattr(chosen, name) for name in ("agents", "think_s", "seed")}
+        shared |= {"place": chosen.place or Path(temporary), "tell": _tell}
+        report: soak.Report | crash.Report
+        if chosen.campaign == "soak":
+            report = soak.run(minutes=chosen.minutes, **shared)
+            said = soak.markdown(report)
+        else:
+            report = crash.run(store=chosen.store, kills=chosen.kills, **shared)
+            said = crash.table(report)
     if chosen.json is not None:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
-    print(soak.markdown(report))
+    print(said)
     return 0 if report.is_good else 1
 
 

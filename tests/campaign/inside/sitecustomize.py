@@ -1,6 +1,7 @@
 """Imported by the server's Python before anything else: lets a campaign look inside, and end it at named points.
 
-Nothing of the server is changed. `CAMPAIGN_DIR` is where what is seen inside is written every few seconds.
+`CAMPAIGN_DIR` is where what is seen inside is written every few seconds. With `CAMPAIGN_POINTS` it also says there
+where the server is to die; nothing else is changed.
 """
 
 import asyncio.tasks
@@ -45,4 +46,9 @@ def _watch(place: Path) -> None:
 
 
 if "CAMPAIGN_DIR" in os.environ and sys.orig_argv[1:4] == ["-m", "tabherd", "up"]:
-    threading.Thread(target=_watch, args=(Path(os.environ["CAMPAIGN_DIR"]),), daemon=True).start()
+    _place = Path(os.environ["CAMPAIGN_DIR"])
+    threading.Thread(target=_watch, args=(_place,), daemon=True).start()
+    if "CAMPAIGN_POINTS" in os.environ:
+        import points
+
+        points.install(_place)
