@@ -1,0 +1,191 @@
+"""The database that all nodes share, and each node's way to it, which can be cut, hang, lose answers and be late.
+
+What a node asks travels there and back as messages of the world, so a write of a node that was killed, stopped or cut
+off meanwhile may still land: at once, or long after everybody has given it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tabherd.core.model import Row, RowT
+from tabherd.errors import StoreUnavailable
+from tabherd.store.base import IN_DOUBT, Op, Outcome
+from tabherd.store.evaluate import evaluate
+from tabherd.store.memory import MemoryStore
+
+from .machine_loop import Process
+
+if TYPE_CHECKING:
+    from .node import NodeLife
+    from .world import World
+
+T = TypeVar("T")
+# How long a message to the database or back takes.
+WAY_S = 0.003
+# How long a node waits for an answer; as many of its beats as with the defaults.
+STATEMENT_LIMIT_S = 2.0
+# How often an answer is lost although the database has done its part.
+LOST_RATE = 0.002
+# How often a message that a cut has caught arrives after it all the same.
+LATE_RATE = 0.5
+
+
+class Database(MemoryStore):
+    """What survives everything. Every transaction that was applied is shown to the rules."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.loop.clock_ms)
+        self._world = world
+        # Whether nobody reaches it.
+        self.is_away = False
+        # Whether whoever asks meanwhile hears nothing, instead of a refusal.
+        self.is_silent = False
+        # How late it answers.
+        self.slow_s = 0.0
+        self.away_until_s = 0.0
+
+    def transact(self, ops: tuple[Op, ...], writer: NodeLife | None) -> Outcome:
+        """All of it or none of it, now."""
+        rules = self._world.rules
+        before = rules.before(ops, writer)
+        (outcome,), _ = evaluate([ops], self._state)
+        rules.wrote(before, ops, outcome, writer)
+        return outcome
+
+    def rows(self, table: type[RowT]) -> dict[str, RowT]:
+        """By id."""
+        return self._state.rows.get(table, {})  # type: ignore[return-value]
+
+    def row(self, table: type[RowT], id: str) -> RowT | None:
+        return self._state.row(table, id)  # type: ignore[return-value]
+
+    @property
+    def counters(self) -> dict[str, int]:
+        return self._state.counters
+
+    def read(self, table: type[RowT], where: Mapping[str, Any] | None, more: Mapping[str, Any]) -> list[Row]:
+        """What `select` answers; it never waits here."""
+        reading = self.select(table, where, **more)
+        reading.send(None)
+        try:
+            reading.send(None)
+        except StopIteration as answer:
+            return list(answer.value)
+        raise AssertionError("a select in memory suspends once")
+
+
+class Line:
+    """Implements `Store`: the way of one process to the database."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._database = world.database
+        self._process = process
+        self._loop = world.loop
+        self._chance = world.chance
+        self.is_cut = False
+        # Whether a cut is silent: nobody hears anything before the limit.
+        self.is_silent = False
+        # For whom it writes; None before a life has begun.
+        self.life: NodeLife | None = None
+        # Messages that a cut has caught on their way there.
+        self._caught: list[Callable[[], object]] = []
+
+    # --- Faults ---------------------------------------------------------------------------------------------
+
+    def cut(self, *, is_silent: bool) -> None:
+        self.is_cut, self.is_silent = True, is_silent
+
+    def mend(self) -> None:
+        """What was on its way may arrive now, whoever waits for it."""
+        self.is_cut = False
+        caught, self._caught = self._caught, []
+        for arrive in caught:
+            if self._chance.random() < LATE_RATE:
+                arrive()
+
+    @property
+    def is_open(self) -> bool:
+        return not self.is_cut and not self._database.is_away
+
+    # --- Store ----------------------------------------------------------------------------------------------
+
+    async def apply(self, *ops: Op) -> Outcome:
+        # As of now: what the process becomes later does not change what it has sent.
+        writer = self.life
+        return await self.ask(lambda: self._database.transact(ops, writer), is_write=True)
+
+    async def get(self, table: type[RowT], id: str) -> RowT | None:
+        return await self.ask(lambda: self._database.row(table, id))
+
+    async def select(self, table: type[RowT], where: Mapping[str, Any] | None = None, **more: Any) -> list[RowT]:
+        return await self.ask(lambda: self._database.read(table, where, more))  # type: ignore[arg-type,return-value]
+
+    async def counter(self, name: str) -> int:
+        return await self.ask(lambda: self._database.counters.get(name, 0))
+
+    async def now(self) -> int:
+        return await self.ask(self._loop.clock_ms)
+
+    async def close(self) -> None:
+        """The database outlives its users."""
+
+    # --- Messages -------------------------------------------------------------------------------------------
+
+    async def ask(self, work: Callable[[], T], *, is_write: bool = False) -> T:
+        """Have the database do something, and hear what came of it."""
+        if self._loop.is_over:
+            raise asyncio.CancelledError
+        answer: asyncio.Future[T] = self._loop.create_future()
+        self._later(self._way_s(), self._arrive, work, answer, is_write)
+        return await answer
+
+    async def pause(self) -> None:
+        """A round trip that does nothing."""
+        await self.ask(lambda: None)
+
+    def _arrive(self, work: Callable[[], T], answer: asyncio.Future[T], is_write: bool) -> None:
+        if not self.is_open:
+            is_silent = self.is_silent if self.is_cut else self._database.is_silent
+            if is_silent and is_write and self.is_cut:
+                self._caught.append(work)
+                self._later(STATEMENT_LIMIT_S, self._refuse, answer, IN_DOUBT)
+            else:
+                self._later(STATEMENT_LIMIT_S if is_silent else 0.0, self._refuse, answer, "away")
+            return
+        try:
+            value = work()
+        except BaseException as error:
+            # A rule that was broken has been noted; whoever asked goes the way of its own process.
+            self._later(0.0, self._fail, answer, error)
+            return
+        if is_write and self._chance.random() < LOST_RATE:
+            self._later(self._way_s(), self._refuse, answer, IN_DOUBT)
+        else:
+            self._later(self._way_s(), self._answer, answer, value, is_write)
+
+    def _answer(self, answer: asyncio.Future[T], value: T, is_write: bool) -> None:
+        if not self.is_open:
+            self._refuse(answer, IN_DOUBT if is_write else "away")
+        elif not answer.done():
+            answer.set_result(value)
+
+    def _refuse(self, answer: asyncio.Future[Any], cause: str) -> None:
+        if not answer.done():
+            answer.set_exception(StoreUnavailable("The database does not answer.", cause=cause))
+            # Looked at, or asyncio would complain of those whose asker was killed.
+            answer.exception()
+
+    def _fail(self, answer: asyncio.Future[Any], error: BaseException) -> None:
+        if not answer.done():
+            answer.set_exception(error)
+            answer.exception()
+
+    def _way_s(self) -> float:
+        return self._chance.random() * (WAY_S + self._database.slow_s)
+
+    def _later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> None:
+        self._loop.call_later(delay_s, callback, *args, context=self._loop.outside)

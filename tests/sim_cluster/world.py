@@ -1,0 +1,228 @@
+"""One simulated history of several nodes: who uses them, and what happens to them.
+
+What is played here is judged by `rules`, `task_rules` and `lock_rules`. A history is decided by its seed alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Coroutine
+from random import Random
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+import structlog
+from tests.broker.claim_twin import Turns
+from tests.sim.fakes import SimTab, Violation, sim_perform
+
+from tabherd import config, errors, wire
+from tabherd.actions.progress import Progress
+
+from .clients import Clients
+from .database import Database
+from .faults import Faults
+from .front_door import Call, ConnectionLost, FrontDoor
+from .lock_server import LockServer
+from .machine_loop import MachineLoop
+from .node import Machine, NodeLife
+from .rules import Rules
+
+T = TypeVar("T")
+# A quarter of the defaults, so that a history is short; what counts is how they relate to each other.
+CLUSTER = config.Cluster(beat_s=0.75, pause_after_s=1.75, dead_after_s=2.5)
+CONFIG = config.Config(
+    pools={
+        "default": config.Pool(
+            browsers_max=1,
+            warm=1,
+            max_active=4,
+            max_active_per_key=2,
+            max_active_per_agent=3,
+            max_pooled=3,
+            max_pooled_per_key=2,
+            pooled_ttl_s=20,
+            heartbeat_s=2,
+            stale_after_s=8,
+            idle_ttl_s=8,
+            owner_dead_grace_ms=500,
+            deadline_grace_s=10,
+        )
+    },
+    scheduler=config.Scheduler(
+        workers=3,
+        max_inflight_per_agent=2,
+        queue_max=20,
+        queue_max_per_agent=10,
+        deadline_ms=6_000,
+        priority_aging_ms=500,
+        result_ttl_s=15,
+    ),
+    retention=config.Retention(tasks_s=60, rejected_max=3),
+    cluster=CLUSTER,
+)
+# Nobody acts for longer than this, whatever it waits for.
+ACTED_WITHIN_S = 400
+# Everybody has left long before the end.
+LONG_AFTER_S = 60
+# How often it is looked for what is left after a history.
+CLEARED_WITHIN = 20
+CLEARED_S = 1.0
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = Random(seed)
+        self.loop = MachineLoop()
+        self.history: list[str] = []
+        scheduler = msgspec.structs.replace(CONFIG.scheduler, attempts_max=self.chance.choice((1, 2)))
+        self.config = msgspec.structs.replace(CONFIG, scheduler=scheduler)
+        self.rules = Rules(self)
+        self.database = Database(self)
+        self.turns = Turns(self.database)
+        self.lock_server = LockServer()
+        self.front_door = FrontDoor(self)
+        # Of all nodes, in the order in which they began.
+        self.lives: list[NodeLife] = []
+        self._minted = 0
+        self.steps = 0
+        self.machines: dict[str, Machine] = {}
+        for number in range(1, self.chance.choice((2, 2, 2, 3, 3, 4, 5)) + 1):
+            machine = Machine(self, number)
+            self.machines[machine.node_id] = machine
+        # Kept, so that nothing of a killed process is collected in the middle of a history.
+        self._kept: list[asyncio.Future[Any]] = []
+        self._violation: Violation | None = None
+        self._playing: asyncio.Task[None]
+        # Everybody who does something in this history.
+        self._actors: list[asyncio.Task[None]] = []
+        self.clients = Clients(self)
+        self.faults = Faults(self)
+
+    # --- Running --------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Play the history; raises `Violation`."""
+        asyncio.set_event_loop(self.loop)
+        self.loop.set_exception_handler(self._task_failed)
+        was_collecting = gc.isenabled()
+        gc.disable()
+        with structlog.testing.capture_logs() as logs:
+            try:
+                self._playing = self.loop.create_task(self._play())
+                self.loop.run_until_complete(asyncio.wait([self._playing]))
+            finally:
+                self.steps = self.loop.turns
+                self.loop.turns = 0
+                self.loop.end_all()
+                for life in self.lives:
+                    life.touch.is_over = True
+                    # Or it would start another task for each that is ended here.
+                    life.broker.operations.stop()
+                self.loop.run_until_complete(self._clear())
+                self.loop.close()
+                asyncio.set_event_loop(None)
+                if was_collecting:
+                    gc.enable()
+        if self._violation is not None:
+            raise self._violation
+        self._playing.result()
+        for entry in logs:
+            # That others have ended it is what a node says at the level of errors.
+            if entry["log_level"] == "error" and "declared this one dead" not in entry["event"]:
+                raise Violation(f"something failed unheard: {entry}")
+
+    def _task_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A task died of an exception that nobody awaited: ours to hear of, unless a violation caused it."""
+        error = context.get("exception")
+        known = (Violation, errors.TabherdError, ConnectionLost)
+        if error is not None and not isinstance(error, known) and not self.loop.is_over:
+            self.note_violation(f"a task died of {error!r}")
+
+    async def _play(self) -> None:
+        for machine in self.machines.values():
+            machine.start()
+        self.clients.start()
+        self.start(self.faults.happen())
+        until_s = self.loop.now_s + ACTED_WITHIN_S
+        while waiting := [actor for actor in self._actors if not actor.done()]:
+            if self.loop.now_s > until_s:
+                self.violate(f"somebody waits for ever: {waiting[0].get_coro()}")
+            await asyncio.wait(waiting, timeout=10)
+        for actor in self._actors:
+            actor.result()
+        self.tell("everybody leaves; time passes")
+        await asyncio.sleep(LONG_AFTER_S)
+        await self.rules.check_end()
+
+    async def _clear(self) -> None:
+        """Nothing may outlast the history, nor what begins because something was ended."""
+        for _ in range(CLEARED_WITHIN):
+            leftovers = asyncio.all_tasks() - {asyncio.current_task()}
+            if not leftovers:
+                break
+            for task in leftovers:
+                task.cancel()
+            await asyncio.wait(leftovers, timeout=CLEARED_S)
+        for kept in self._kept:
+            if kept.done() and not kept.cancelled():
+                kept.exception()
+
+    def start(self, actor: Coroutine[Any, Any, None]) -> None:
+        """Somebody does something from now on."""
+        self._actors.append(asyncio.create_task(actor, context=self.loop.outside.copy()))
+
+    def keep(self, future: asyncio.Future[Any]) -> None:
+        self._kept.append(future)
+
+    def tell(self, what: str) -> None:
+        """Goes into the history, which ends with the first violation."""
+        if self._violation is None:
+            self.history.append(f"{self.loop.now_s - 1000:10.4f}s  {what}")
+
+    def violate(self, what: str) -> NoReturn:
+        raise self.note_violation(what)
+
+    def note_violation(self, what: str) -> Violation:
+        """The first one ends the history."""
+        self.tell(f"VIOLATION: {what}")
+        if self._violation is None:
+            self._violation = Violation(what)
+            self._playing.cancel()
+        return self._violation
+
+    @property
+    def is_violated(self) -> bool:
+        """Whether nothing is as it should be any more."""
+        return self._violation is not None
+
+    def mint(self, what: str) -> str:
+        return f"{what}-{self.mint_number()}"
+
+    def mint_number(self) -> int:
+        self._minted += 1
+        return self._minted
+
+    # --- What clients do ------------------------------------------------------------------------------------
+
+    async def call(self, call: Call, leaves_after_s: float | None = None) -> Any:
+        """A caller's request, at whichever node."""
+        machine = self.chance.choice(list(self.machines.values()))
+        return await self.front_door.ask(machine, call, leaves_after_s)
+
+    async def quietly(self, work: Coroutine[Any, Any, None]) -> None:
+        """Whatever somebody hears who does this, it is no news."""
+        try:
+            await work
+        except (errors.TabherdError, ConnectionLost, asyncio.CancelledError) as error:
+            self.tell(f"somebody hears {error!r}")
+
+    async def perform(self, life: NodeLife, tab: SimTab, action: wire.AnyAction, progress: Progress) -> Any:
+        """A command reaches a page."""
+        try:
+            if isinstance(action, wire.Evaluate):
+                self.rules.check_act(life, tab, action)
+            return await sim_perform(tab, action, progress)
+        except Violation as violation:
+            self.violate(str(violation))
