@@ -24,7 +24,7 @@ export function page({ query, store, update }) {
   const filters = new Filters(query, { agent: "", session: "", tab: "" }, () => renew());
   const trail = new Trail({ filters, store, update });
   const timer = setInterval(() => {
-    if (!document.hidden && (table.body?.scrollTop ?? 0) === 0) trail.readNew();
+    if (!document.hidden && table.top === 0) trail.readNew();
   }, EVERY_MS);
 
   const table = new Table({

@@ -3,7 +3,10 @@
 import { serverNow } from "./api.js";
 import { h } from "./dom.js";
 
-export const count = (number) => (number === null || number === undefined ? "–" : number.toLocaleString("en"));
+// Made once: asking a number for its local spelling makes one each time.
+const SPELLING = new Intl.NumberFormat("en");
+
+export const count = (number) => (number === null || number === undefined ? "–" : SPELLING.format(number));
 
 export function bytes(number) {
   if (number === null || number === undefined) return "–";

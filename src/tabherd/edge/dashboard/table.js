@@ -24,7 +24,23 @@ export class Table {
     this.selectedKey = null;
     this.rows = [];
     this.body = null;
+    // How far it is scrolled and how much of it is in sight. Kept, since asking the body for them in the middle of a
+    // change makes the browser lay out the whole page at once.
+    this.top = 0;
+    this.height = 0;
+    this.size = new ResizeObserver(([entry]) => {
+      this.height = entry.contentRect.height;
+      this.soon();
+    });
     this.isDrawing = false;
+  }
+
+  // The element that has the rows is there, or another one is there instead of it.
+  attach(node) {
+    this.body = node;
+    this.top = 0;
+    this.size.disconnect();
+    this.size.observe(node);
   }
 
   get selected() {
@@ -46,8 +62,8 @@ export class Table {
     h("div", { class: "row head", role: "row" }, this.columns.map((column) => this.head(column))),
     h("div", {
       class: "rows", role: "rowgroup", tabindex: "0", "aria-label": `${this.label}, rows`,
-      onscroll: () => this.soon(), onkeydown: (event) => this.pressed(event),
-      ref: (node) => { this.body = node; },
+      onscroll: () => this.scrolled(), onkeydown: (event) => this.pressed(event),
+      ref: (node) => this.attach(node),
     }));
   }
 
@@ -77,6 +93,11 @@ export class Table {
       .map(([, row]) => row);
   }
 
+  scrolled() {
+    this.top = this.body.scrollTop;
+    this.soon();
+  }
+
   soon() {
     if (this.isDrawing) return;
     this.isDrawing = true;
@@ -88,9 +109,9 @@ export class Table {
 
   draw() {
     if (!this.body?.isConnected) return;
-    const { rows, rowHeight } = this;
-    const first = Math.max(0, Math.floor(this.body.scrollTop / rowHeight) - SPARE_ROWS);
-    const last = Math.min(rows.length, Math.ceil((this.body.scrollTop + this.body.clientHeight) / rowHeight) + SPARE_ROWS);
+    const { rows, rowHeight, top, height } = this;
+    const first = Math.max(0, Math.min(Math.floor(top / rowHeight), rows.length) - SPARE_ROWS);
+    const last = Math.min(rows.length, Math.ceil((top + height) / rowHeight) + SPARE_ROWS);
     render(this.body,
       h("div", { key: " above", style: { height: `${first * rowHeight}px` } }),
       rows.slice(first, last).map((row, index) => this.row(row, first + index)),
@@ -122,7 +143,7 @@ export class Table {
   pressed(event) {
     if (event.target !== this.body || event.ctrlKey || event.metaKey || event.altKey) return;
     const at = this.rows.findIndex((row) => this.key(row) === this.selectedKey);
-    const page = Math.max(1, Math.floor(this.body.clientHeight / this.rowHeight) - 1);
+    const page = Math.max(1, Math.floor(this.height / this.rowHeight) - 1);
     const moves = {
       ArrowDown: at + 1, ArrowUp: at < 0 ? 0 : at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: this.rows.length - 1,
     };
@@ -137,9 +158,9 @@ export class Table {
 
   reveal() {
     const top = this.rows.findIndex((row) => this.key(row) === this.selectedKey) * this.rowHeight;
-    const { scrollTop, clientHeight } = this.body;
-    if (top < scrollTop) this.body.scrollTop = top;
-    else if (top + this.rowHeight > scrollTop + clientHeight) this.body.scrollTop = top + this.rowHeight - clientHeight;
+    if (top < this.top) this.body.scrollTop = top;
+    else if (top + this.rowHeight > this.top + this.height) this.body.scrollTop = top + this.rowHeight - this.height;
+    this.top = this.body.scrollTop;
     this.draw();
   }
 }

@@ -178,8 +178,8 @@ export function page({ query, me, store, update, go }) {
       if (fitting().some(isQueued)) list.look();
       return;
     }
-    const first = Math.floor(table.body.scrollTop / table.rowHeight);
-    const inSight = Math.ceil(table.body.clientHeight / table.rowHeight) + 1;
+    const first = Math.floor(table.top / table.rowHeight);
+    const inSight = Math.ceil(table.height / table.rowHeight) + 1;
     list.again(table.rows.slice(first, first + inSight).filter(isQueued).map((task) => task.taskId));
   }
 
