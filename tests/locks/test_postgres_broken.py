@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 
 import psycopg
@@ -14,7 +15,8 @@ from tests.locks.proxies import pooler_before, wire_to
 from tabherd.errors import InvalidRequest, LockLost, StoreUnavailable
 from tabherd.locks import advisory_lock, advisory_lock_or_skip
 from tabherd.locks.base import key_of, named_key, this_process
-from tabherd.locks.links import Statement
+from tabherd.locks.link_opening import Opener
+from tabherd.locks.links import Statement, TaskLink
 from tabherd.locks.open import open_async_backend, open_backend
 from tabherd.locks.postgres import AsyncPostgresBackend, PostgresBackend
 
@@ -70,6 +72,30 @@ def test_a_lock_that_somebody_else_unlocked_on_the_session_is_lost(backend: Post
         unlock_all().send(None)
     with pytest.raises(LockLost):
         hold.release()
+
+
+async def test_a_link_that_was_lost_leaves_the_number_of_its_socket_to_whoever_has_it_next(
+    postgres: Postgres, operator: psycopg.Connection
+) -> None:
+    link = await Opener(postgres.url, keepalive_s=10).open_for_task(LIMIT_S)
+    assert isinstance(link, TaskLink)
+    lost = asyncio.Event()
+    link.watch(lost.set)
+    number = link._socket
+    operator.execute("SELECT pg_terminate_backend(%s, 5000)", [link.told_pid])
+    async with asyncio.timeout(LIMIT_S):
+        await lost.wait()
+    # libpq has closed it: numbers are given anew from the lowest that is free.
+    ours, theirs = zip(*(socket.socketpair() for _ in range(20)), strict=True)
+    (stranger,) = [one for one in (*ours, *theirs) if one.fileno() == number]
+    reader, writer = await asyncio.open_connection(sock=stranger)
+    link.close()
+    partner = theirs[ours.index(stranger)] if stranger in ours else ours[theirs.index(stranger)]
+    partner.send(b"heard\n")
+    assert await reader.readline() == b"heard\n"
+    writer.close()
+    for one in (*ours, *theirs):
+        one.close()
 
 
 async def test_a_task_is_told_of_the_loss_without_asking(

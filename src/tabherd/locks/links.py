@@ -223,6 +223,7 @@ class TaskLink(Link):
         # Held by who asks: a lock may be released by another task than the one that waits for the next.
         self._turn = asyncio.Lock()
         self._socket = self._pgconn.socket
+        self._is_reading = True
         self._loop.add_reader(self._socket, self._read)
 
     async def ask(self, statement: Statement, limit_s: float) -> list[Row]:
@@ -276,7 +277,7 @@ class TaskLink(Link):
 
     def _break(self, why: str) -> None:
         self._is_broken = True
-        self._loop.remove_reader(self._socket)
+        self._stop_reading()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(LinkBroken(why))
             return
@@ -300,8 +301,14 @@ class TaskLink(Link):
 
     def close(self) -> None:
         if self.is_open and os.getpid() == self.pid and not self._loop.is_closed():
-            self._loop.remove_reader(self._socket)
+            self._stop_reading()
         super().close()
+
+    def _stop_reading(self) -> None:
+        """Once: libpq closes the socket of a connection that was lost, and its number may be somebody else's then."""
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._socket)
 
 
 def _rows(results: Sequence[PGresult], status: int) -> list[Row]:
