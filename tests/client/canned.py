@@ -98,6 +98,7 @@ SESSION = {
     "endReason": "",
     "cdpUrl": "",
     "webSocketDebuggerUrl": "",
+    "liveUrl": "",
 }
 TAB = {
     "tabId": "tab_1",

@@ -102,6 +102,18 @@ def test_a_viewer_sees_the_page_and_that_agents_have_it(dashboards: Dashboards, 
     expect(page.get_by_role("button", name="Reload")).to_be_disabled()
 
 
+def test_the_address_in_a_sessions_answer_leads_to_its_page_once_one_has_logged_in(
+    dashboards: Dashboards, admin: httpx.Client, site: Site
+) -> None:
+    session = open_session(admin, agentId="ada", url=site.url("/page"), keepAlive=True)
+    page = dashboards.window()
+    page.goto(session["liveUrl"])
+    page.get_by_label("Token").fill(dashboards.server.admin_token)
+    page.keyboard.press("Enter")
+    expect(page.locator(".live-stage canvas[data-seq]")).to_be_visible()
+    expect(page.get_by_label("Address")).to_have_value(site.url("/page"))
+
+
 def test_the_picture_keeps_the_shape_of_the_page(dashboards: Dashboards, tab: str) -> None:
     box = opened(dashboards, tab).locator(".live-stage canvas").bounding_box()
     assert box is not None

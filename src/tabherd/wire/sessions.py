@@ -109,6 +109,8 @@ class SessionView(Answer, frozen=True, kw_only=True):
     # whoever asked; empty once it has ended.
     cdp_url: str = ""
     web_socket_debugger_url: str = ""
+    # For a person's browser: its first tab, live, on the dashboard. Carries no credential: whoever opens it logs in.
+    live_url: str = ""
 
 
 class SessionPage(Answer, frozen=True, kw_only=True):

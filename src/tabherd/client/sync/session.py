@@ -162,6 +162,11 @@ class Session:
         return self.view.web_socket_debugger_url
 
     @property
+    def live_url(self) -> str:
+        """For a person: its tab, live, in a browser where they log in. Empty while it has no tab."""
+        return self.view.live_url
+
+    @property
     def is_lost(self) -> bool:
         """Whether it is known to be over, or another's."""
         return bool(self._lost)

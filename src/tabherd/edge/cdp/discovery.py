@@ -107,11 +107,13 @@ def with_addresses(service: Service, call: Call, view: wire.SessionView) -> wire
     ticket = service.cdp.tickets.sign(
         _credential_of(caller), agent_id, Wish(session=view.session_id, fence=view.fence), service.cdp.deadline(view)
     )
+    base = http_base(call.head)
     return structs.replace(
         view,
         # Its node, for balancers that like to send those who know where they belong straight there.
-        cdp_url=f"{http_base(call.head)}?ticket={ticket}&node={view.node}",
+        cdp_url=f"{base}?ticket={ticket}&node={view.node}",
         web_socket_debugger_url=f"{ws_base(call.head)}{BROWSER_PATH}{ticket}",
+        live_url=f"{base}/#/tabs/{view.tabs[0].tab_id}/live" if view.tabs else "",
     )
 
 
