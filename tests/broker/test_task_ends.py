@@ -139,6 +139,23 @@ async def test_who_is_rejected_does_not_wait_for_a_store_that_is_away(house: Hou
 
 
 @in_house()
+async def test_a_task_that_was_accepted_waits_for_a_store_that_is_away_when_it_needs_a_session(house: House) -> None:
+    house.broker.tasking.reconfigure(with_scheduler(house, workers=1))
+    session = await house.open()
+    first = await submit(house, "held", tab_id=session.tabs[0].tab_id)
+    await house.until(lambda: labels(house) == ["held"])
+    second = await submit(house)
+    house.store._fail_rate = 1.0
+    house.finish("held")
+    await house.until(lambda: house.broker.tasking.scheduler.count()["assigned"] == 1)
+    await asyncio.sleep(30)
+    assert house.broker.tasking.scheduler.count()["assigned"] == 1
+    house.store._fail_rate = 0.0
+    assert [view.state for view in await ended(house, first, second)] == ["done", "done"]
+    check_counters(house)
+
+
+@in_house()
 async def test_the_archive_knows_after_a_restart_how_many_it_has(house: House) -> None:
     session = await house.open(keep_alive=True)
     done = [await submit(house, str(n), tab_id=session.tabs[0].tab_id) for n in range(4)]

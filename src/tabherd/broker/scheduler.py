@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from ..cluster.fenced_store import is_fenced
 from ..config import Config
 from ..core.lifecycle import TASK, TaskEvent, TaskState, advance
 from ..core.model import Task, changed
@@ -28,6 +29,7 @@ from ..errors import (
     DeadlineExceeded,
     Draining,
     OutcomeUnknown,
+    StoreUnavailable,
     TabherdError,
 )
 from ..metrics import Metrics
@@ -36,6 +38,7 @@ from ..store.task_claims import TaskClaims
 from .events import EventBus
 from .live_task import LiveTask
 from .marks import Marks
+from .patience import RETRY_S
 from .registry import LiveSession, LiveTab, Registry
 from .task_counts import TaskCounter
 from .task_deadlines import TaskDeadlines
@@ -346,12 +349,7 @@ class Scheduler:
         try:
             if live.is_cancelled or live.is_late or self._is_stopping():
                 raise asyncio.CancelledError
-            result = await self._runs.run(
-                live.row,
-                lambda command_id: self._sent(live, command_id),
-                lambda: self._placed(live),
-                *((lambda: self._write_sent(live),) if self._is_shared else ()),
-            )
+            result = await self._result(live)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - none is lost: each is how the task ends
             failed = error
         live.work = None
@@ -359,6 +357,23 @@ class Scheduler:
         if not live.is_over and self._live.get(live.row.id) is live:
             self._settle(live, result, failed)
         self._wake()
+
+    async def _result(self, live: LiveTask) -> Any:
+        """What running it gives. It was accepted for good, so a store that is away before it is sent is waited out."""
+        while True:
+            try:
+                return await self._runs.run(
+                    live.row,
+                    lambda command_id: self._sent(live, command_id),
+                    lambda: self._placed(live),
+                    *((lambda: self._write_sent(live),) if self._is_shared else ()),
+                )
+            except StoreUnavailable as error:
+                is_unsent = live.state is TaskState.ASSIGNED and live.unsent is None
+                if not is_unsent or not error.retryable or is_fenced(error):
+                    raise
+                log.warning("a task waits for the store", taskId=live.row.id, error=error.message)
+            await asyncio.sleep(RETRY_S)
 
     def _settle(self, live: LiveTask, result: Any, failed: Exception | asyncio.CancelledError | None) -> None:
         """What its run means for the task."""
