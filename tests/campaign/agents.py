@@ -7,6 +7,8 @@ other; whatever else comes is a surprise.
 from __future__ import annotations
 
 import asyncio
+import traceback
+from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
@@ -80,7 +82,7 @@ class Member:
             except TabherdError as error:
                 self.heard(error)
             except Exception as error:  # noqa: BLE001 - what it is decides the one who reads the report
-                self.ledger.surprise(f"{self.name}: {type(error).__name__}: {error}")
+                self.ledger.surprise(f"{self.name}: {type(error).__name__}: {error} {_where(error)}")
             await self.think()
 
     async def turn(self) -> None:
@@ -144,6 +146,12 @@ class Member:
         self.ledger.acknowledged(tried, view.command_id)
         self.ledger.told(tried, view.outcome)
         self.ledger.turns[self.name] += 1
+
+
+def _where(error: Exception) -> str:
+    """The innermost places of it."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in reversed(frames))
 
 
 class Browsing(Member):

@@ -135,7 +135,12 @@ class Life:
 
 def inside(state: Path) -> dict[str, str]:
     """With which a server lets a campaign look into it."""
-    return {"PYTHONPATH": str(INSIDE), "CAMPAIGN_DIR": str(state), "CAMPAIGN_POINTS": "1"}
+    return {"PYTHONPATH": python_path(), "CAMPAIGN_DIR": str(state), "CAMPAIGN_POINTS": "1"}
+
+
+def python_path() -> str:
+    """What is ours before what was there."""
+    return os.pathsep.join(filter(None, (str(INSIDE), os.environ.get("PYTHONPATH", ""))))
 
 
 class SqliteRig:

@@ -26,6 +26,7 @@ from .agents import Browsing
 from .crowd import crowd_at_work
 from .figures import jain, percentile, slope_of
 from .ledger import Answered, Ledger
+from .rigs import python_path
 from .sampling import Sample, Sampler
 from .site import CountingSite
 
@@ -35,7 +36,6 @@ KILL_S: Final = 60.0
 WARMING_SHARE: Final = 0.1
 # As long as sessions may take to end after the crowd has left.
 CALM_S: Final = 60.0
-INSIDE: Final = Path(__file__).parent / "inside"
 GROWING: Final = ("rss_mb", "pss_mb", "fds", "threads", "tasks", "store_mb", "state_mb", "browsers_pss_mb")
 TIMED: Final = ("command", "acquire", "task", "lock", "ws", "cdp")
 
@@ -74,7 +74,7 @@ def run(*, minutes: float, agents: int, think_s: float, seed: int, place: Path, 
     state = place / "state"
     pool = {"browsers_max": 4, "sessions_per_browser": 25, "max_active": 90}
     settings = environment_of({f"POOLS__DEFAULT__{name.upper()}": str(value) for name, value in pool.items()})
-    inside = {"PYTHONPATH": str(INSIDE), "CAMPAIGN_DIR": str(state)}
+    inside = {"PYTHONPATH": python_path(), "CAMPAIGN_DIR": str(state)}
     report = Report(minutes=minutes, agents=agents, seed=seed)
     ledger = Ledger(place / "ledger.jsonl")
     with serving(CountingSite()) as site, running_server(state, settings | inside):
