@@ -589,7 +589,7 @@ class Broker:
         self.events.publish(event, browserId=row.id, pool=row.pool, **fields)
 
     def _listen_on(self, row: Browser) -> PageListener:
-        return _Pages(row, self.settings, self.tabs, self._pooling, self._registry)
+        return _Pages(row, self.settings, self._pools[row.pool], self.tabs, self._pooling, self._registry)
 
     def _browser_gone(self, row: Browser, reason: str) -> None:
         """Its contexts died with it: the sessions that were in it get another one."""
@@ -627,8 +627,11 @@ class Broker:
 class _Pages:
     """Tells one browser's news about pages to whom they concern."""
 
-    def __init__(self, browser: Browser, settings: Settings, tabs: Tabs, pooling: Pooling, registry: Registry) -> None:
+    def __init__(
+        self, browser: Browser, settings: Settings, pool: Pool, tabs: Tabs, pooling: Pooling, registry: Registry
+    ) -> None:
         self._registry = registry
+        self._stock = pool
         self._browser_id = browser.id
         self._pool = browser.pool
         self._settings = settings
@@ -639,6 +642,7 @@ class _Pages:
         self._tabs.page_opened(self._browser_id, page)
 
     def page_ended(self, target_id: str, how: PageEnd) -> None:
+        self._stock.page_ended(target_id)
         self._tabs.page_ended(target_id, how)
         self._pooling.page_ended(target_id)
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import msgspec
 
-from ..browsers.port import BrowserGone, BrowserPort, TabPort
+from ..browsers.port import BrowserGone, BrowserPort, PageEnd, TabPort
 from ..core.gate import Gate, Ticket
 from ..core.lifecycle import TabState
 from ..core.model import Session, Tab, changed
@@ -170,6 +170,10 @@ class Registry:
         self._commands = 0
         # Told of every tab that is unbound.
         self.on_unbound: Callable[[LiveTab], None] = lambda tab: None
+        # Pages that ended before they were behind any tab, oldest first: one may be on its way into a session.
+        self._early_ends: dict[str, PageEnd] = {}
+        # Told of the end of such a page when it is behind a tab.
+        self.on_early_end: Callable[[str, PageEnd], None] = lambda target_id, how: None
         # Set whenever a verdict of the reaper may have changed; the reaper clears it.
         self.changed = asyncio.Event()
         # The sessions of which that is true, in the order in which it became so.
@@ -241,7 +245,7 @@ class Registry:
         assert tab.row.version > 0, "record before bind: the row must be on disk"
         tab.session.tabs[tab.row.id] = tab
         self._tabs[tab.row.id] = tab
-        self._targets[tab.row.target_id] = tab
+        self._know_page(tab)
 
     def unbind_tab(self, tab: LiveTab, reason: str) -> None:
         """One tab less; its session goes on."""
@@ -252,7 +256,20 @@ class Registry:
         """Another page is behind the tab from now on, or none; its row is on disk."""
         self._targets.pop(tab.row.target_id, None)
         tab.row, tab.stored, tab.port, tab.is_tainted = row, row, port, False
-        self._targets[row.target_id] = tab
+        self._know_page(tab)
+
+    def ended_early(self, target_id: str, how: PageEnd) -> None:
+        """A page has ended that is behind no tab, or not yet."""
+        self._early_ends[target_id] = how
+        if len(self._early_ends) > ENDED_MAX:
+            del self._early_ends[next(iter(self._early_ends))]
+
+    def _know_page(self, tab: LiveTab) -> None:
+        target_id = tab.row.target_id
+        self._targets[target_id] = tab
+        if (how := self._early_ends.pop(target_id, None)) is not None:
+            # When whoever puts it there is done: the tab has to be up before it can go down.
+            asyncio.get_running_loop().call_soon(self.on_early_end, target_id, how)
 
     def ended(self, tab_id: str) -> Ended | None:
         """What became of a tab that was here."""

@@ -94,6 +94,7 @@ class Tabs:
         self._arriving: dict[str, Page] = {}
         # Done before agents have a tab again that a person had: whoever drove it lets go of it.
         self.before_resume: Callable[[LiveTab], Awaitable[None]] = _nothing
+        registry.on_early_end = self.page_ended
 
     # --- Reads ----------------------------------------------------------------------------------------------
 
@@ -213,7 +214,10 @@ class Tabs:
     def page_ended(self, target_id: str, how: PageEnd) -> None:
         self._arriving.pop(target_id, None)
         tab = self._registry.on_target(target_id)
-        if tab is None or tab.session.is_ending:
+        if tab is None:
+            self._registry.ended_early(target_id, how)
+            return
+        if tab.session.is_ending:
             return
         if how is PageEnd.CRASHED:
             self._recovery.page_crashed(tab, target_id)

@@ -203,6 +203,15 @@ class Pool:
             self._add_slot()
         self._nudge.set()
 
+    def page_ended(self, target_id: str) -> None:
+        """That page is gone; if it was kept warm for somebody, nobody gets it."""
+        for slot in self.slots:
+            dead = next((seat for seat in slot.stock if seat.tab.target_id == target_id), None)
+            if dead is not None:
+                slot.stock.remove(dead)
+                self._outdated.append((slot, dead))
+                self._nudge.set()
+
     # --- What slots tell ------------------------------------------------------------------------------------
 
     async def record(self, row: Browser) -> None:
