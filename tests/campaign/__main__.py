@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +36,8 @@ def main() -> int:
         campaign.add_argument("--place", type=Path, help="where state and logs stay; else they are removed")
         campaign.add_argument("--json", type=Path, metavar="FILE", help="also write what came of it there")
     chosen = parser.parse_args()
+    # Told to stop, it still ends every process that it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="tabherd-campaign-") as temporary:
         shared = {name: getattr(chosen, name) for name in ("agents", "think_s", "seed")}
         shared |= {"place": chosen.place or Path(temporary), "tell": _tell}
