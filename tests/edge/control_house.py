@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -22,6 +23,7 @@ from tabherd.broker.caller import AGENT_SCOPES, Caller
 from tabherd.broker.credentials import Credentials
 from tabherd.broker.events import EventBus
 from tabherd.core.model import Node
+from tabherd.edge.connection import DEFAULT_LIMITS, Limits
 from tabherd.edge.http import App, create_app
 from tabherd.edge.server import Front
 from tabherd.metrics import Metrics
@@ -72,7 +74,7 @@ class Pages:
 class House:
     """One running server."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], files_dir: Path = NO_FILES) -> None:
         self.config = config.parse(settings)
         self.store = MemoryStore()
         self.credentials = Credentials(self.store)
@@ -93,7 +95,7 @@ class House:
             marks=SimMarks({}, life),
             task_marks=SimMarks({}, life),
             webhook_secret=b"secret",
-            files_dir=NO_FILES,
+            files_dir=files_dir,
             memory_bytes=1 << 34,
             perform=self.pages.perform,
             owners=SimOwners(set(), wall_clock_ms),  # type: ignore[arg-type]
@@ -139,13 +141,15 @@ class House:
 
 
 @asynccontextmanager
-async def house(settings: dict[str, Any] | None = None) -> AsyncIterator[House]:
+async def house(
+    settings: dict[str, Any] | None = None, limits: Limits = DEFAULT_LIMITS, files_dir: Path = NO_FILES
+) -> AsyncIterator[House]:
     """A server that listens; everything of it ends with the context."""
-    here = House({"pools": {"default": {"browsers_max": 1, "warm": 0}}, **(settings or {})})
+    here = House({"pools": {"default": {"browsers_max": 1, "warm": 0}}, **(settings or {})}, files_dir)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         here.port = listener.getsockname()[1]
         app = here.app()
-        here.front = Front(app, app.doors)
+        here.front = Front(app, app.doors, limits)
         serving = asyncio.create_task(here.front.serve(sockets=[listener]))
         try:
             await here.broker.start()

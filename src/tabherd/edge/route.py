@@ -19,7 +19,7 @@ from .. import wire
 from ..broker.caller import Caller
 from ..cluster.hop import Hop
 from ..cluster.places import Kind
-from ..errors import MethodNotAllowed, ResourceNotFound, TabherdError
+from ..errors import InvalidRequest, MethodNotAllowed, ResourceNotFound, TabherdError
 from .decode import BodyDecoder, QueryDecoder
 from .everywhere import Merge
 from .head import Head
@@ -204,7 +204,7 @@ class RouteTable:
         if endpoint is None:
             allowed = sorted(methods)
             raise MethodNotAllowed(f"{path[:200]} does not take {method}.", allow=allowed)
-        return endpoint, tuple(map(unquote, parameters)) if "%" in path else parameters
+        return endpoint, tuple(map(_decoded, parameters)) if "%" in path else parameters
 
     def _methods_of(self, path: str) -> dict[str, Endpoint]:
         if "{" not in path:
@@ -218,6 +218,14 @@ class RouteTable:
                 return methods
         shapes.append((pattern, {}))
         return shapes[-1][1]
+
+
+def _decoded(parameter: str) -> str:
+    """What was percent-encoded. Bytes that are no text are refused: replaced, two names would become one."""
+    try:
+        return unquote(parameter, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidRequest("The path is not UTF-8.", field="path") from None
 
 
 def parameters_of(path: str) -> list[str]:

@@ -43,6 +43,7 @@ from ..metrics import Metrics
 from ..store.base import Put, Store
 from ..store.open import open_store
 from .cdp.tickets import KEY_FILE, ensure_key
+from .connection import DEFAULT_LIMITS, Connections, Limits, limits_here
 from .http import create_app
 from .joining import Joined, joined
 from .reload import Reload
@@ -209,7 +210,7 @@ async def _run_on(
         reload=reload,
         place=place,
     )
-    front = Front(app, app.doors)
+    front = Front(app, app.doors, limits_here())
     serving = asyncio.create_task(_serve_settled(front, broker, listener), name="http")
     starting = asyncio.create_task(broker.start(), name="start")
     try:
@@ -254,7 +255,8 @@ async def _serve_settled(front: Front, broker: Broker, listener: socket.socket) 
 class Front(uvicorn.Server):
     """uvicorn without its own idea of signals, and with a garbage collector that leaves the request path alone."""
 
-    def __init__(self, app: object, doors: Doors | None = None) -> None:
+    def __init__(self, app: object, doors: Doors | None = None, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.connections = Connections(limits)
         # Modules, tables and compiled decoders are never garbage, and requests make no cycles worth hurrying for:
         # scanning all of it every few hundred allocations was a fifth of the cost of a small request.
         gc.collect()
@@ -264,7 +266,7 @@ class Front(uvicorn.Server):
             uvicorn.Config(
                 app,  # type: ignore[arg-type]
                 loop="none",
-                http="httptools",
+                http=self.connections.protocol,  # type: ignore[arg-type]
                 ws="none" if doors is None else doors.protocol,  # type: ignore[arg-type]
                 lifespan="off",
                 access_log=False,
