@@ -147,6 +147,37 @@ def test_people_get_console_lines_without_secrets() -> None:
     assert not stream.getvalue().startswith("{")
 
 
+def test_tracebacks_for_people_do_not_show_what_variables_hold() -> None:
+    stream = io.StringIO()
+    logs.configure("console", "info", stream)
+
+    def connect(address: str) -> None:
+        raise ValueError("no such database")
+
+    try:
+        connect("".join(("hunter", "2")))
+    except ValueError:
+        logs.get_logger("test").exception("failed")
+    assert "no such database" in stream.getvalue()
+    assert "hunter2" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://herd:{}@db.example/herd",
+        "http://h/?ticket={}&node=n",
+        "ws://h/live/tab_1?csrf={}",
+        "ws://h/devtools/browser/{}",
+        "Cookie: tabherd_0123456789ab={}; other=1",
+    ],
+)
+def test_other_secrets_of_an_address_are_redacted(text: str) -> None:
+    secret = "Zm9vYmFy-hunter2_"
+    assert secret not in logs.redact(text.format(secret))
+    assert logs.redact(text.format(secret)) == text.format("[redacted]")
+
+
 def test_a_pipe_gets_json_when_nobody_said_otherwise() -> None:
     stream = io.StringIO()
     logs.configure("auto", "info", stream)

@@ -21,15 +21,19 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 # One variable for all fields: a request pays for a single set.
 _context: ContextVar[Mapping[str, str]] = ContextVar("tabherd_log_context", default=MappingProxyType({}))
 
-# `token=` in URLs, an Authorization header in any notation, and our own tokens wherever they stand. The values stop
-# before quotes and backslashes, so that a JSON line stays JSON.
+# Credentials in URLs (`token=`, `ticket=`, `csrf=`, a ticket as a path, a password before the host), an Authorization
+# header in any notation, a login's cookie, and our own tokens wherever they stand. The values stop before quotes and
+# backslashes, so that a JSON line stays JSON.
 _SECRET: Final = re.compile(
     r"""(?P<keep>
-            \btoken=
+            \b(?:token|ticket|csrf)=
+          | /devtools/browser/
+          | \btabherd_[0-9a-f]{12}=
+          | ://[^\s"'\\/:@]*:(?=[^\s"'\\/@]+@)
           | \b(?:authorization|token)\\?["']?\s*[:=,]\s*[\[(]?(?:b(?=["']))?\\?["']?(?:(?:bearer|basic)\s+)?
           | \bbearer\s+
         )
-        [^\s"'\\&#,;)\]}]+
+        [^\s"'\\&#,;)\]}@?]+
       | \bth_[A-Za-z0-9_-]{43}
     """,
     re.IGNORECASE | re.VERBOSE,
@@ -58,7 +62,10 @@ def configure(
     target = sys.stderr if stream is None else stream
     is_console = log_format == "console" or (log_format == "auto" and target.isatty())
     render: Processor = (
-        structlog.dev.ConsoleRenderer(colors=target.isatty()) if is_console else structlog.processors.JSONRenderer()
+        # Without the values of variables, which its usual tracebacks show: passwords would be among them.
+        structlog.dev.ConsoleRenderer(colors=target.isatty(), exception_formatter=structlog.dev.plain_traceback)
+        if is_console
+        else structlog.processors.JSONRenderer()
     )
     describe: list[Processor] = [
         _add_context,
