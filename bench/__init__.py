@@ -1,8 +1,9 @@
 """Benchmarks: each module here is one, measures ours beside its limit and peers in one run, and returns figures.
 
-A benchmark is a module with `run() -> dict[str, Figure]` and, where a part of it takes minutes, `run_long()` of the
-same kind, which `--quick` leaves out, or replaces by `run_short()` where there is one; `python -m bench NAME` prints it
-as a table. Every figure is comparable only with those of the same run. What several of them need is in `bench.rig`.
+A benchmark is a module with `run() -> dict[str, Figure | Plot]` and, where a part of it takes minutes, `run_long()` of
+the same kind, which `--quick` leaves out, or replaces by `run_short()` where there is one; `python -m bench NAME`
+prints its figures as a table. Every figure is comparable only with those of the same run. What several of them need is
+in `bench.rig`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     # What the same work costs others, or at least, by name, in the same unit.
     others: dict[str, float] = {}
+    # Others that should be here and are not, by name, and why.
+    absent: dict[str, str] = {}
     # The bar: ours must be at most, or at least, this. None where there is none.
     at_most: float | None = None
     at_least: float | None = None
@@ -34,6 +37,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         unit: str,
         *,
         others: Mapping[str, Sequence[float]] | None = None,
+        absent: Mapping[str, str] | None = None,
         at_most: float | None = None,
     ) -> Self:
         """The median of ours beside the medians of the others, with the spread of ours."""
@@ -41,6 +45,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
             ours=statistics.median(samples),
             unit=unit,
             others={name: statistics.median(theirs) for name, theirs in (others or {}).items()},
+            absent=dict(absent or {}),
             at_most=at_most,
             spread=(percentile(samples, 10), percentile(samples, 90)),
         )
@@ -51,6 +56,12 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         return (self.at_most is None or self.ours <= self.at_most) and (
             self.at_least is None or self.ours >= self.at_least
         )
+
+    @property
+    def beside(self) -> str:
+        """The others in words, also those that are absent."""
+        there = [f"{other} {number(value)}" for other, value in self.others.items()]
+        return ", ".join([*there, *(f"{other}: {why}" for other, why in self.absent.items())])
 
     @property
     def bar(self) -> str:

@@ -1,6 +1,7 @@
 """`python -m bench [NAME ...] [--quick] [--json FILE] [--docs]`: run the named benchmarks, or all, and show figures.
 
-The exit status is 1 when a bar is missed.
+With `--docs` the page of benchmarks and its plots are written, each when its benchmark is through; `--redraw` draws the
+plots of the last such run anew and measures nothing. The exit status is 1 when a bar is missed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from rich.table import Table
 import bench
 from bench import Figure, number
 from bench.rig.machine import this_machine
-from bench.rig.page import PAGE, section, with_figures
+from bench.rig.page import PAGE, redraw, section, with_figures, write_plots
+from bench.rig.plot import Plot
 
 
 def main() -> int:
@@ -30,7 +32,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="leave out, or make shorter, what takes minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     parser.add_argument("--docs", action="store_true", help=f"also write them into {PAGE.name}")
+    parser.add_argument("--redraw", action="store_true", help="draw the plots of the documentation anew, and end")
     chosen = parser.parse_args()
+    if chosen.redraw:
+        redraw()
+        return 0
     if unknown := set(chosen.names) - set(known):
         parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
     if chosen.docs and chosen.quick:
@@ -40,23 +46,33 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     machine, date = this_machine(), datetime.datetime.now(datetime.UTC).date().isoformat()
     Console().print(str(machine), highlight=False)
-    results: dict[str, dict[str, Figure]] = {}
+    results: dict[str, dict[str, Figure | Plot]] = {}
     for name in chosen.names or known:
         results[name] = _run(name, is_quick=chosen.quick)
-        Console().print(_table(name, results[name]))
+        figures, plots = _figures(results[name]), _plots(results[name])
+        Console().print(_table(name, figures))
         if chosen.docs:
-            page = with_figures(PAGE.read_text("utf-8"), name, section(name, results[name], machine, date))
-            PAGE.write_text(page, "utf-8")
+            write_plots(plots)
+            written = section(name, figures, machine, date, plots)
+            PAGE.write_text(with_figures(PAGE.read_text("utf-8"), name, written), "utf-8")
     if chosen.json:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
-    return 0 if all(figure.is_met for figures in results.values() for figure in figures.values()) else 1
+    return 0 if all(figure.is_met for each in results.values() for figure in _figures(each).values()) else 1
 
 
-def _run(name: str, *, is_quick: bool) -> dict[str, Figure]:
+def _run(name: str, *, is_quick: bool) -> dict[str, Figure | Plot]:
     module = importlib.import_module(f"bench.{name}")
-    figures: dict[str, Figure] = module.run()
+    measured: dict[str, Figure | Plot] = module.run()
     more = getattr(module, "run_short" if is_quick else "run_long", None)
-    return figures | more() if more is not None else figures
+    return measured | more() if more is not None else measured
+
+
+def _figures(measured: dict[str, Figure | Plot]) -> dict[str, Figure]:
+    return {label: figure for label, figure in measured.items() if isinstance(figure, Figure)}
+
+
+def _plots(measured: dict[str, Figure | Plot]) -> dict[str, Plot]:
+    return {label: plot for label, plot in measured.items() if isinstance(plot, Plot)}
 
 
 def _table(name: str, figures: dict[str, Figure]) -> Table:
@@ -64,9 +80,8 @@ def _table(name: str, figures: dict[str, Figure]) -> Table:
     for heading in ("ours", "unit", "10 % to 90 %", "bar", "others in this run"):
         table.add_column(heading, justify="right" if heading in ("ours", "bar") else "left")
     for label, figure in figures.items():
-        others = ", ".join(f"{other} {number(value)}" for other, value in figure.others.items())
         spread = " to ".join(number(end) for end in figure.spread) if figure.spread else ""
-        table.add_row(label, number(figure.ours), figure.unit, spread, _bar(figure), others)
+        table.add_row(label, number(figure.ours), figure.unit, spread, _bar(figure), figure.beside)
     return table
 
 

@@ -5,6 +5,9 @@ without a broker, until the page answers; the peer is a headless-shell launched 
 round by round. The bare calls alone return before the page exists (its process is still starting), while a session that
 is answered has a tab that has answered; their time is shown for what it is.
 
+The other peers share browsers, or launch one for each client: puppeteer-cluster, Crawlee's browser pool, browserless.
+Each measures itself, in its own process: from asking for an isolated session to the first answer of its page.
+
 The same for a client of the CDP endpoint: Playwright connects, which leases a session, and evaluates in the page that
 it finds; beside it, Playwright launches a browser of the same build, opens a page, and evaluates.
 
@@ -24,6 +27,8 @@ from playwright.async_api import Playwright, async_playwright
 from bench import Figure, percentile
 from bench.rig.caller import Caller, Opened, now_ms
 from bench.rig.direct import HEADLESS_SHELL, DirectBrowser, DirectPage, found, launched
+from bench.rig.peer_browsers import BROWSERLESS, CLUSTER_BROWSER, CLUSTER_CONTEXT, CRAWLEE, running_peers
+from bench.rig.plot import Plot, distribution
 from bench.rig.server import Server, running
 
 ROUNDS: Final = 100
@@ -31,6 +36,9 @@ ROUNDS: Final = 100
 LAUNCH_EVERY: Final = 10
 # Playwright's connect and launch, once in so many.
 PLAYWRIGHT_EVERY: Final = 5
+# The other peers, once in so many.
+PEERS_EVERY: Final = 5
+PEERS: Final = (CLUSTER_CONTEXT, CLUSTER_BROWSER, CRAWLEE, BROWSERLESS)
 BURSTS: Final = 5
 BURST: Final = 20
 WARM: Final = 4
@@ -47,11 +55,11 @@ BAR_LAUNCH: Final = 3.0
 Sample = tuple[float, float]
 
 
-def run() -> dict[str, Figure]:
+def run() -> dict[str, Figure | Plot]:
     return uvloop.run(_measure())
 
 
-async def _measure() -> dict[str, Figure]:
+async def _measure() -> dict[str, Figure | Plot]:
     warm: list[Sample] = []
     cold: list[Sample] = []
     direct: list[Sample] = []
@@ -60,10 +68,18 @@ async def _measure() -> dict[str, Figure]:
     direct_bursts: list[float] = []
     connects: list[float] = []
     playwright_launches: list[float] = []
+    theirs: dict[str, list[float]] = {}
     # The session of a client that has left is over at once: the next one must find a warm context.
     settings = {"pools__default__warm": WARM, "pools__default__disconnect_grace_s": 0, "pools__cold__warm": 0}
-    with running(**settings) as server, server.caller() as caller:
+    with (
+        running(**settings) as server,
+        server.caller() as caller,
+        running_peers(PEERS, places=WARM) as (peers, absent),
+    ):
         async with launched() as browser, async_playwright() as playwright:
+            for peer in peers:
+                # Not counted: some launch a browser at first use.
+                peer.acquire_ms()
             for turn in range(ROUNDS):
                 warm.append(_acquire(caller, "default", WARM))
                 cold.append(_acquire(caller, "cold", 0))
@@ -73,12 +89,32 @@ async def _measure() -> dict[str, Figure]:
                 if turn % PLAYWRIGHT_EVERY == 0:
                     connects.append(await _connect_playwright(playwright, server, caller))
                     playwright_launches.append(await _launch_playwright(playwright))
+                if turn % PEERS_EVERY == 0:
+                    for peer in peers:
+                        time.sleep(PAUSE_S)
+                        theirs.setdefault(peer.name, []).append(peer.acquire_ms())
             for _ in range(BURSTS):
                 bursts.append(_burst(caller))
                 direct_bursts.append(await _burst_directly(browser))
-    return _figures(warm, cold, direct, launches, bursts, direct_bursts) | _playwright_figures(
-        connects, playwright_launches
-    )
+    return {
+        **_figures(warm, cold, direct, launches, theirs, absent),
+        "bare_calls_p50": Figure.median_of([made for made, _ in direct], "ms"),
+        f"burst_of_{BURST}_each": Figure.median_of(bursts, "ms", others={"direct": direct_bursts}),
+        **_playwright_figures(connects, playwright_launches),
+        "acquire_latency": Plot(
+            title="From asking for a session to its first answer",
+            x="ms",
+            y="% of sessions that had answered",
+            series={
+                "tabherd, warm": distribution([sum(sample) for sample in warm]),
+                "tabherd, cold": distribution([sum(sample) for sample in cold]),
+                "direct new context": distribution([sum(sample) for sample in direct]),
+                **{name: distribution(samples) for name, samples in theirs.items()},
+                "Playwright's own launch": distribution(playwright_launches),
+            },
+            is_log_x=True,
+        ),
+    }
 
 
 def _figures(
@@ -86,19 +122,23 @@ def _figures(
     cold: list[Sample],
     direct: list[Sample],
     launches: list[float],
-    bursts: list[float],
-    direct_bursts: list[float],
+    theirs: dict[str, list[float]],
+    absent: dict[str, str],
 ) -> dict[str, Figure]:
     bare = [made for made, _ in direct]
     usable = [made + answered for made, answered in direct]
-    peers = {"direct": usable, "one headless-shell each": launches}
+    limits = {"direct": usable, "one headless-shell each": launches}
     figures: dict[str, Figure] = {}
     for name, samples, is_held in (("warm", warm, True), ("cold", cold, False)):
         opened = [open_ms for open_ms, _ in samples]
         answered = [open_ms + evaluate_ms for open_ms, evaluate_ms in samples]
         bar_ms, bar_ratio = (BAR_MS, BAR_RATIO) if is_held else (None, None)
-        for step, ours in (("open", opened), ("first_evaluate", answered)):
-            figures[f"{name}_{step}_p50"] = Figure.median_of(ours, "ms", others=peers, at_most=bar_ms)
+        # What peers measure ends with an answer of the page.
+        for step, ours, peers, missing in (
+            ("open", opened, limits, {}),
+            ("first_evaluate", answered, limits | theirs, absent),
+        ):
+            figures[f"{name}_{step}_p50"] = Figure.median_of(ours, "ms", others=peers, absent=missing, at_most=bar_ms)
             figures[f"{name}_{step}_p99"] = Figure(
                 ours=percentile(ours, 99),
                 unit="ms",
@@ -110,8 +150,6 @@ def _figures(
         figures[f"{name}_open_to_bare_calls"] = Figure(
             ours=statistics.median(opened) / statistics.median(bare), unit="ratio"
         )
-    figures["bare_calls_p50"] = Figure.median_of(bare, "ms")
-    figures[f"burst_of_{BURST}_each"] = Figure.median_of(bursts, "ms", others={"direct": direct_bursts})
     return figures
 
 

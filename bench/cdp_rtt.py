@@ -6,6 +6,9 @@ turns, each alone while it is measured: round trips of `Runtime.evaluate` one af
 way at once. The client, the broker (or that proxy) and Chromium are processes of their own and share the machine's
 cores, whoever is measured; so processor time per round trip is counted too, which depends less on who else is there.
 
+browserless takes turns with them, where it is installed: it has a Chromium of its own, of the same build, for each
+client, and passes messages on from there. Its page shows the same as ours, and nobody else is attached to it.
+
 Clients that are connected and say nothing are measured apart: what the broker needs more with a hundred of them in a
 session than with one. Each has a connection of its own to Chromium, as any client has.
 
@@ -31,6 +34,8 @@ from bench.rig.channel import Channel
 from bench.rig.direct import FULL, HEADLESS_SHELL
 from bench.rig.memory import weight
 from bench.rig.passthrough import passing_through
+from bench.rig.peer_browsers import BROWSERLESS, Absent, running_peer
+from bench.rig.plot import Plot, distribution
 from bench.rig.server import Server, running
 from bench.rig.site import small_page
 from tabherd.browsers.endpoint import ask_version
@@ -46,6 +51,8 @@ BAR_THROUGHPUT: Final = 0.85
 OURS: Final = "ours"
 DIRECT: Final = "direct"
 FLOOR: Final = "proxy that does nothing"
+# Its Chromium is headless-shell whatever ours is, so it is measured beside that.
+PEER: Final = BROWSERLESS.name
 
 CLIENTS: Final = 100
 IDLE_S: Final = 20.0
@@ -82,51 +89,91 @@ class Way(msgspec.Struct, frozen=True):
             self.cpu_us_in_flight.append((ended - between) / PIPELINED)
 
 
-def run() -> dict[str, Figure]:
-    return uvloop.run(_message_figures(HEADLESS_SHELL, "")) | uvloop.run(_client_figures())
+def run() -> dict[str, Figure | Plot]:
+    return {**uvloop.run(_message_figures(HEADLESS_SHELL, "")), **uvloop.run(_client_figures())}
 
 
-def run_long() -> dict[str, Figure]:
+def run_long() -> dict[str, Figure | Plot]:
     return uvloop.run(_message_figures(FULL, "full_"))
 
 
 # --- Messages -----------------------------------------------------------------------------------------------------
 
 
-async def _message_figures(kind: str, prefix: str) -> dict[str, Figure]:
+async def _message_figures(kind: str, prefix: str) -> dict[str, Figure | Plot]:
     settings = {"pools__default__browser": kind, "pools__default__browsers_max": 1}
+    absent: dict[str, str] = {}
     with small_page() as url, running(**settings) as server, server.caller() as caller:
-        async with _ways(server, caller, url) as ways:
+        async with AsyncExitStack() as stack:
+            ways = await stack.enter_async_context(_ways(server, caller, url))
+            if kind == HEADLESS_SHELL:
+                try:
+                    ways[PEER] = await stack.enter_async_context(_peer_way(url))
+                except Absent as why:
+                    absent[PEER] = str(why)
             for turn in range(WARM_UP + ROUNDS):
                 # In either order, so that nobody always comes after the same one.
                 for way in list(ways.values())[:: 1 if turn % 2 else -1]:
                     await way.measure(is_counted=turn >= WARM_UP)
-    ours, direct, floor = ways[OURS], ways[DIRECT], ways[FLOOR]
+    figures: dict[str, Figure | Plot] = {
+        f"{prefix}{name}": figure for name, figure in _figures_of(ways, absent).items()
+    }
+    figures[f"{prefix}cdp_rtt_latency"] = Plot(
+        title=f"One Runtime.evaluate at a time ({'full Chromium' if kind == FULL else 'headless-shell'})",
+        x="us, there and back",
+        y="% of round trips that were over",
+        series={"tabherd" if who == OURS else who: distribution(way.trips_us) for who, way in ways.items()},
+        is_log_x=True,
+    )
+    return figures
+
+
+def _figures_of(ways: dict[str, Way], absent: dict[str, str]) -> dict[str, Figure]:
+    ours, direct = ways[OURS], ways[DIRECT]
+    peers = [who for who in (FLOOR, PEER) if who in ways]
 
     def p50(samples: Callable[[Way], list[float]], unit: str, *others: str) -> Figure:
-        return Figure.median_of(samples(ours), unit, others={who: samples(ways[who]) for who in others})
+        return Figure.median_of(samples(ours), unit, others={who: samples(ways[who]) for who in others}, absent=absent)
 
     def to_direct(
         samples: Callable[[Way], list[float]], *, at_most: float | None = None, at_least: float | None = None
     ) -> Figure:
-        mine, limit, least = (statistics.median(samples(way)) for way in (ours, direct, floor))
-        others = {FLOOR: least / limit}
-        return Figure(ours=mine / limit, unit="ratio", others=others, at_most=at_most, at_least=at_least)
+        limit = statistics.median(samples(direct))
+        return Figure(
+            ours=statistics.median(samples(ours)) / limit,
+            unit="ratio",
+            others={who: statistics.median(samples(ways[who])) / limit for who in peers},
+            absent=absent,
+            at_most=at_most,
+            at_least=at_least,
+        )
 
-    figures = {
-        "round_trip_p50": p50(lambda way: way.trips_us, "us", DIRECT, FLOOR),
+    return {
+        "round_trip_p50": p50(lambda way: way.trips_us, "us", DIRECT, *peers),
         "round_trip_p99": Figure(
             ours=percentile(ours.trips_us, 99),
             unit="us",
-            others={DIRECT: percentile(direct.trips_us, 99), FLOOR: percentile(floor.trips_us, 99)},
+            others={who: percentile(ways[who].trips_us, 99) for who in (DIRECT, *peers)},
         ),
         "round_trip_to_direct": to_direct(lambda way: way.trips_us, at_most=BAR_ROUND_TRIP),
-        f"per_s_{IN_FLIGHT}_in_flight": p50(lambda way: way.per_s, "/s", DIRECT, FLOOR),
+        f"per_s_{IN_FLIGHT}_in_flight": p50(lambda way: way.per_s, "/s", DIRECT, *peers),
         "throughput_to_direct": to_direct(lambda way: way.per_s, at_least=BAR_THROUGHPUT),
-        "cpu_per_round_trip": p50(lambda way: way.cpu_us, "us", FLOOR),
-        f"cpu_per_round_trip_{IN_FLIGHT}_in_flight": p50(lambda way: way.cpu_us_in_flight, "us", FLOOR),
+        "cpu_per_round_trip": p50(lambda way: way.cpu_us, "us", *peers),
+        f"cpu_per_round_trip_{IN_FLIGHT}_in_flight": p50(lambda way: way.cpu_us_in_flight, "us", *peers),
     }
-    return {f"{prefix}{name}": figure for name, figure in figures.items()}
+
+
+@asynccontextmanager
+async def _peer_way(url: str) -> AsyncIterator[Way]:
+    """A client of browserless on a page that shows this address; raises `Absent`."""
+    with running_peer(BROWSERLESS, places=1) as peer:
+        channel = await Channel.connect(peer.cdp_url)
+        try:
+            made = await channel.call("Target.createTarget", {"url": url})
+            await channel.attach(made["targetId"])
+            yield Way(channel, peer.pid)
+        finally:
+            channel.close()
 
 
 @asynccontextmanager

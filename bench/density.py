@@ -6,6 +6,9 @@ processes, divided by the sessions in it. The limit is as many contexts in one b
 One kind is alive at a time: processes of the same build share its code, and a neighbour would make each other's share
 look smaller. Several of each peer run together, as they would in earnest; the more of them, the less of the code each
 has to bear, so the weight without mapped files, which does not depend on how many there are, is shown as well.
+
+The peers that share browsers, or give each session one, hold as many sessions as ours at each point of the curve, or
+as many as those with a browser each are given here. Only browsers are weighed, not the programs that drive them.
 """
 
 from __future__ import annotations
@@ -22,10 +25,26 @@ from bench import Figure, percentile
 from bench.rig.caller import Caller, Opened, now_ms
 from bench.rig.direct import FULL, HEADLESS_SHELL, launched
 from bench.rig.memory import Weight, strangers, weight, weight_of_trees
+from bench.rig.peer_browsers import (
+    BROWSERLESS,
+    CLUSTER_BROWSER,
+    CLUSTER_CONTEXT,
+    CRAWLEE,
+    PLAYWRIGHT_LAUNCH,
+    Absent,
+    Peer,
+    running_peer,
+)
+from bench.rig.plot import Plot, points
 from bench.rig.server import running
 from bench.rig.site import small_page
 
 PER_BROWSER: Final = (25, 50)
+# Before those, for the curve.
+FEWER: Final = (1, 5, 10)
+# Peers whose sessions share a browser, and those whose sessions have one each: as many sessions as are weighed.
+SHARING: Final = {CLUSTER_CONTEXT: PER_BROWSER, CRAWLEE: PER_BROWSER}
+ALONE: Final = {CLUSTER_BROWSER: (1, 5), BROWSERLESS: (1, 5), PLAYWRIGHT_LAUNCH: (1, 5)}
 SHELLS: Final = 5
 FULLS: Final = 3
 # Until a page that has loaded has become quiet.
@@ -48,28 +67,51 @@ CROWD_CALLERS: Final = 8
 IDLE_TTL_S: Final = 3_600
 
 
-def run() -> dict[str, Figure]:
+def run() -> dict[str, Figure | Plot]:
+    counts = (*FEWER, *PER_BROWSER)
+    theirs: dict[str, dict[int, Weight]] = {}
+    absent: dict[str, str] = {}
     with small_page() as url:
-        ours = {count: _session_weight(url, count) for count in PER_BROWSER}
-        limit = {count: uvloop.run(_context_weight(url, count)) for count in PER_BROWSER}
+        ours = {count: _session_weight(url, count) for count in counts}
+        limit = {count: uvloop.run(_context_weight(url, count)) for count in counts}
+        for peer, held in (SHARING | ALONE).items():
+            try:
+                theirs[peer.name] = {count: _peer_weight(peer, url, count) for count in held}
+            except Absent as why:
+                absent[peer.name] = str(why)
         shell = uvloop.run(_own_browser_weight(url, HEADLESS_SHELL, SHELLS))
         full = uvloop.run(_own_browser_weight(url, FULL, FULLS))
-    figures: dict[str, Figure] = {}
-    for count, each in ours.items():
+    figures: dict[str, Figure | Plot] = {}
+    for count in PER_BROWSER:
+        each = ours[count]
         peers = {"direct contexts": limit[count], _ONE_SHELL: shell, _ONE_FULL: full}
+        # Those with a browser each weigh the same however many there are.
+        peers |= {name: weights.get(count, weights[max(weights)]) for name, weights in theirs.items()}
         figures[f"session_pss_at_{count}"] = Figure(
-            ours=each.pss_mb, unit="MB", others={name: theirs.pss_mb for name, theirs in peers.items()}
+            ours=each.pss_mb, unit="MB", others={name: other.pss_mb for name, other in peers.items()}, absent=absent
         )
         figures[f"session_pss_without_files_at_{count}"] = Figure(
-            ours=each.own_mb, unit="MB", others={name: theirs.own_mb for name, theirs in peers.items()}
+            ours=each.own_mb, unit="MB", others={name: other.own_mb for name, other in peers.items()}, absent=absent
         )
         # The bars are set for the smaller browser, which has fewer to share its own weight.
         is_held = count == PER_BROWSER[0]
-        for name, peer, bar in (("headless_shell", shell, BAR_SHELL), ("full_chromium", full, BAR_FULL)):
+        for name, alone, bar in (("headless_shell", shell, BAR_SHELL), ("full_chromium", full, BAR_FULL)):
             figures[f"to_{name}_at_{count}"] = Figure(
-                ours=each.pss_mb / peer.pss_mb, unit="ratio", at_most=bar if is_held else None
+                ours=each.pss_mb / alone.pss_mb, unit="ratio", at_most=bar if is_held else None
             )
-            figures[f"to_{name}_without_files_at_{count}"] = Figure(ours=each.own_mb / peer.own_mb, unit="ratio")
+            figures[f"to_{name}_without_files_at_{count}"] = Figure(ours=each.own_mb / alone.own_mb, unit="ratio")
+    curves = {"tabherd": ours, "direct contexts": limit, **theirs}
+    figures["density_memory"] = Plot(
+        title="Memory of all browsers, by the number of isolated sessions",
+        x="sessions, each with the same page, idle",
+        y="MB (proportional set size)",
+        series={
+            **{name: points([(n, n * each.pss_mb) for n, each in curve.items()]) for name, curve in curves.items()},
+            "one full Chromium each": points([(1, full.pss_mb), (FULLS, FULLS * full.pss_mb)]),
+        },
+        is_log_x=True,
+        is_log_y=True,
+    )
     return figures
 
 
@@ -131,6 +173,12 @@ async def _own_browser_weight(url: str, kind: str, count: int) -> Weight:
             page = await browser.first_page()
             await page.load(url)
         return _settled([browser.pid for browser in browsers]) / count
+
+
+def _peer_weight(peer: Peer, url: str, count: int) -> Weight:
+    """Of one session, among so many that a peer has open; raises `Absent`."""
+    with running_peer(peer, places=count) as running_now:
+        return _settled(running_now.hold(count, url)) / count
 
 
 def _settled(pids: list[int]) -> Weight:

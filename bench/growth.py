@@ -3,6 +3,7 @@
 - *Submit* (admit, add, and the position that is told) and *claim* (take and finish) in the queue itself, with 100 tasks
   of 10 agents and with up to 1,000,000 of 10,000, in turns, for tasks spread over few and many tabs, on none, all on
   one busy tab, and with most tabs busy. The figures are ratios of medians.
+- The *curve*: the same for one shape at several sizes in between.
 - *Durable* submissions through the broker onto SQLite, one after the other, with 100 and with 100,000 waiting.
 - *Restart*: a real server on a store in which 100,000 tasks wait, until it is ready and has begun to run them.
 """
@@ -23,8 +24,9 @@ import uvloop
 from bench import Figure
 from bench.rig.backlog import fill
 from bench.rig.caller import now_ms
-from bench.rig.crowded_queue import SHAPES, CrowdedQueue, Shape
+from bench.rig.crowded_queue import SHAPES, Costs, CrowdedQueue, Shape
 from bench.rig.instant import agent, as_in_the_server, instant_broker
+from bench.rig.plot import Plot, points
 from bench.rig.server import Server, imports_s, running
 from tabherd import wire
 from tabherd.actions.progress import Progress
@@ -38,6 +40,9 @@ BAR_GROWTH: Final = 1.5
 SMALL: Final = (100, 10)
 MIDDLE: Final = (100_000, 1_000)
 LARGE: Final = (1_000_000, 10_000)
+# For the curve, and whose: tasks and agents, tasks spread over 20 tabs.
+CURVE: Final = (SMALL, (1_000, 100), (10_000, 1_000), MIDDLE)
+CURVE_SHAPE: Final = next(shape for shape in SHAPES if shape.name == "20_tabs")
 ROUNDS: Final = 20
 STEPS: Final = 300
 
@@ -51,16 +56,16 @@ BAR_RESTART_S: Final = 3.0
 DISPATCH_LIMIT_MS: Final = 60_000.0
 
 
-def run() -> dict[str, Figure]:
-    return uvloop.run(_durable_figures()) | _restart_figures()
+def run() -> dict[str, Figure | Plot]:
+    return {**uvloop.run(_durable_figures()), **_restart_figures()}
 
 
-def run_long() -> dict[str, Figure]:
-    return _queue_figures(LARGE)
+def run_long() -> dict[str, Figure | Plot]:
+    return {**_queue_figures(LARGE), "growth_cost": _curve((*CURVE, LARGE))}
 
 
-def run_short() -> dict[str, Figure]:
-    return _queue_figures(MIDDLE)
+def run_short() -> dict[str, Figure | Plot]:
+    return {**_queue_figures(MIDDLE), "growth_cost": _curve(CURVE)}
 
 
 # --- The queue itself ---------------------------------------------------------------------------------------------
@@ -76,21 +81,47 @@ def _queue_figures(large: tuple[int, int]) -> dict[str, Figure]:
 
 
 def _shape_figures(shape: Shape, large: tuple[int, int]) -> dict[str, Figure]:
-    few, many = CrowdedQueue(shape, *SMALL), CrowdedQueue(shape, *large)
+    few, many = _in_turns(shape, (SMALL, large))
+    return {
+        f"submit_{shape.name}": _grown(few.submit, many.submit, BAR_GROWTH),
+        f"position_{shape.name}": _grown(few.position, many.position, None),
+        f"claim_{shape.name}": _grown(few.claim, many.claim, BAR_GROWTH),
+    }
+
+
+def _curve(sizes: Sequence[tuple[int, int]]) -> Plot:
+    costs = _in_turns(CURVE_SHAPE, sizes)
+    tasks = [count for count, _ in sizes]
+
+    def line(samples: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
+        return points(list(zip(tasks, (statistics.median(each) * 1e6 for each in samples), strict=True)))
+
+    return Plot(
+        title="What a task costs in the queue, by how many wait",
+        x="tasks that wait, of a tenth (from 100,000 on, a hundredth) as many agents",
+        y="us (median)",
+        series={
+            "submit": line([each.submit for each in costs]),
+            "its position": line([each.position for each in costs]),
+            "claim": line([each.claim for each in costs]),
+        },
+        is_log_x=True,
+    )
+
+
+def _in_turns(shape: Shape, sizes: Sequence[tuple[int, int]]) -> list[Costs]:
+    """What each step costs in a queue of each size."""
+    queues = [CrowdedQueue(shape, *size) for size in sizes]
     with as_in_the_server():
         # Not counted: caches fill.
-        for queue in (few, many):
+        for queue in queues:
             queue.go_on(STEPS)
             for costs in (queue.costs.submit, queue.costs.position, queue.costs.claim):
                 costs.clear()
         for _ in range(ROUNDS):
-            few.go_on(STEPS)
-            many.go_on(STEPS)
-    return {
-        f"submit_{shape.name}": _grown(few.costs.submit, many.costs.submit, BAR_GROWTH),
-        f"position_{shape.name}": _grown(few.costs.position, many.costs.position, None),
-        f"claim_{shape.name}": _grown(few.costs.claim, many.costs.claim, BAR_GROWTH),
-    }
+            for queue in queues:
+                queue.go_on(STEPS)
+    return [queue.costs for queue in queues]
 
 
 def _grown(few_s: Sequence[float], many_s: Sequence[float], at_most: float | None, scale: float = 1e6) -> Figure:

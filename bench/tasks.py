@@ -8,7 +8,8 @@
   queues on the same PostgreSQL with jobs that do nothing. Ours come over HTTP; theirs are submitted by their own
   libraries, straight to the database.
 - *click*: real clicks on 8 real tabs, in batches, beside the same clicks as direct commands over HTTP on the same tabs,
-  one after the other on each, which is the limit. After the last round every page must have counted every click.
+  one after the other on each, which is the limit; and beside peers that click on as many pages of theirs, by their own
+  library in one process, without a queue on disk. After the last round every page must have counted every click.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bench.rig import peer_queues
 from bench.rig.caller import Caller
 from bench.rig.idle_server import idle_server
 from bench.rig.ledger import Ledger, postgres_ledger, sqlite_ledger, wait_done
+from bench.rig.peer_browsers import CLUSTER_BROWSER, CLUSTER_CONTEXT, CRAWLEE, running_peers
 from bench.rig.peer_queues import PEERS, PGQUEUER, Peer
 from bench.rig.postgres import Postgres, running_postgres
 from bench.rig.server import cpu_s, running
@@ -48,6 +50,8 @@ CLICK_TABS: Final = 8
 CLICKS: Final = 1_600
 DIRECT_CLICKS: Final = 800
 CLICK_CONNECTIONS: Final = 4
+CLICK_PEERS: Final = (CLUSTER_CONTEXT, CLUSTER_BROWSER, CRAWLEE)
+PEER_CLICKS: Final = 400
 NOOP: Final = {"action": "evaluate", "params": {"expression": "1 + 1"}}
 NOOP_COMMAND: Final = {"kind": "evaluate", "expression": "1 + 1"}
 CLICK: Final = {"action": "click", "selector": "#go"}
@@ -237,9 +241,11 @@ def _click_figures() -> dict[str, Figure]:
         running(**settings) as server,
         server.caller() as caller,
         sqlite_ledger(server.state / STORE_FILE) as ledger,
+        running_peers(CLICK_PEERS, places=CLICK_TABS) as (peers, absent),
     ):
         tabs = _open(caller, CLICK_TABS, url=site + DESK_PATH)
         clicked = 0
+        theirs: dict[str, list[float]] = {peer.name: [] for peer in peers}
 
         def measure(share: int) -> tuple[Run, ...]:
             nonlocal clicked
@@ -248,14 +254,24 @@ def _click_figures() -> dict[str, Figure]:
                 _direct(server, _commands(tabs, CLICK_COMMAND), DIRECT_CLICKS // share, len(tabs)),
             )
             clicked += sum(each.count for each in runs)
+            for peer in peers:
+                each = PEER_CLICKS // CLICK_TABS // share
+                theirs[peer.name].append(peer.clicks_per_s(CLICK_TABS, each, site + DESK_PATH))
             return runs
 
         tasks, commands = _rounds(measure)
-        counted = sum(caller.evaluate(tab.id, "window.clicks") for tab in tabs)
+        # By another connection: while the peers were at work, nobody used the first.
+        with server.caller() as reader:
+            counted = sum(reader.evaluate(tab.id, "window.clicks") for tab in tabs)
         assert counted == clicked, f"{counted} of {clicked} clicks arrived"
     direct = {"direct commands": commands}
     return {
-        f"click_per_s_{CLICK_TABS}_tabs": _rate(tasks, direct, at_least=BAR_CLICKS_PER_S),
+        f"click_per_s_{CLICK_TABS}_tabs": _beside(
+            _rate(tasks, direct, at_least=BAR_CLICKS_PER_S),
+            # The first is for what is made at first use.
+            {name: statistics.median(samples[1:]) for name, samples in theirs.items()},
+            absent,
+        ),
         "click_cpu": _cpu(tasks, direct),
         "click_to_direct": Figure(ours=_median(tasks) / _median(commands), unit="ratio"),
     }
@@ -340,6 +356,10 @@ def _rate(
         at_least=at_least,
         spread=(min(samples), max(samples)),
     )
+
+
+def _beside(figure: Figure, others: Mapping[str, float], absent: Mapping[str, str]) -> Figure:
+    return msgspec.structs.replace(figure, others={**figure.others, **others}, absent=dict(absent))
 
 
 def _ratio(runs: Sequence[Run], others: Sequence[Run], at_least: float) -> Figure:

@@ -2,7 +2,8 @@
 
 `/desk` is a page to act upon, `/crowded` one of more than a thousand elements, `/ordinary/NAME` one of the pages in
 `ordinary/`, which are like those that agents meet. `/login/NAME` logs in by a cookie that only the server can read and
-that ends with the browser; from then on the other pages greet their visitor by that name.
+that ends with the browser; from then on the other pages greet their visitor by that name. `/booth/NAME` is a page to
+act upon that belongs to one visitor: it says the name, and leaves it in a cookie that scripts can read.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ CROWDED_PATH: Final = "crowded"
 ORDINARY: Final = {page.stem: page.read_bytes() for page in sorted((Path(__file__).parent / "ordinary").glob("*.html"))}
 ORDINARY_PATH: Final = "ordinary/"
 LOGIN: Final = "/login/"
+BOOTH_PATH: Final = "booth/"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -56,12 +58,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(page)))
+        if self.path.startswith(f"/{BOOTH_PATH}"):
+            self.send_header("Set-Cookie", f"booth={self.path.removeprefix(f'/{BOOTH_PATH}')}; Path=/; SameSite=Lax")
         self.end_headers()
         self.wfile.write(page)
 
     def _page(self) -> bytes:
         if self.path == f"/{DESK_PATH}":
             return DESK
+        if self.path.startswith(f"/{BOOTH_PATH}"):
+            return DESK.replace(b"<h1>Desk</h1>", b"<h1>%b</h1>" % self.path.removeprefix(f"/{BOOTH_PATH}").encode())
         if self.path == f"/{CROWDED_PATH}":
             return CROWDED
         if self.path.startswith(f"/{ORDINARY_PATH}"):
