@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from random import Random
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tabherd import wire
@@ -33,21 +32,29 @@ from tabherd.browsers.port import (
 from tabherd.core.lease import OwnerProcess
 from tabherd.core.model import Browser, RowT, changed
 from tabherd.errors import OutcomeUnknown, StoreUnavailable
-from tabherd.store.base import Add, Op, Outcome
+from tabherd.store.base import IN_DOUBT, Add, Op, Outcome
 from tabherd.store.memory import MemoryStore
 
 # Where files of sessions would be. No fake page saves any, and on virtual time nobody can wait for a thread.
 NO_FILES = Path("/nonexistent/files")
+# How long an answer of a browser may take that is late.
+LATE_MS = 400.0
 
 
 class Violation(AssertionError):
     """An invariant did not hold."""
 
 
+class Chance(Protocol):
+    """Decides how long each step takes."""
+
+    def random(self) -> float: ...
+
+
 class Life:
     """One life of the broker. `step` is every moment at which the world may move in between."""
 
-    def __init__(self, chance: Random, tell: Callable[[str], None]) -> None:
+    def __init__(self, chance: Chance, tell: Callable[[str], None]) -> None:
         self.chance = chance
         self.tell = tell
         self.is_dead = False
@@ -57,9 +64,23 @@ class Life:
         self._never: list[asyncio.Future[None]] = []
 
     async def step(self, most_ms: float = 3.0) -> None:
-        await self.alive()
+        if self.is_dead or self.is_over:
+            await self.alive()
         await asyncio.sleep(self.chance.random() * most_ms / 1000)
-        await self.alive()
+        if self.is_dead or self.is_over:
+            await self.alive()
+
+    def strikes(self, what: str, rate: float) -> bool:
+        """Whether that goes wrong now."""
+        return self.chance.random() < rate
+
+    def hears(self, news: Callable[..., None], *what: Any) -> None:
+        """The world tells it something."""
+        if not self.is_dead:
+            news(*what)
+
+    def wrote(self) -> None:
+        """Something is on disk that nobody has been told of yet."""
 
     async def alive(self) -> None:
         """Returns at once in a living broker, and never in a dead one."""
@@ -74,20 +95,27 @@ class Life:
 class SimStore:
     """The durable store as one life sees it: late, and sometimes refusing."""
 
-    def __init__(self, disk: MemoryStore, life: Life, *, fail_rate: float, drop_caps: bool) -> None:
+    def __init__(
+        self, disk: MemoryStore, life: Life, *, fail_rate: float, lose_rate: float = 0.0, drop_caps: bool
+    ) -> None:
         self._disk = disk
         self._life = life
         self._fail_rate = fail_rate
+        # How often a write happens, and nobody hears of it.
+        self._lose_rate = lose_rate
         self._drop_caps = drop_caps
 
     async def apply(self, *ops: Op) -> Outcome:
         await self._life.step()
-        if self._life.chance.random() < self._fail_rate:
+        if self._life.strikes("write fails", self._fail_rate):
             raise StoreUnavailable("the simulated disk is full", cause="full")
         if self._drop_caps:
             ops = tuple(Add(op.counter, op.delta) if isinstance(op, Add) else op for op in ops)
         outcome = await self._disk.apply(*ops)
+        self._life.wrote()
         await self._life.step()
+        if self._lose_rate and self._life.strikes("answer of a write is lost", self._lose_rate):
+            raise StoreUnavailable("the connection to the simulated disk is lost", cause=IN_DOUBT)
         return outcome
 
     async def get(self, table: type[RowT], id: str) -> RowT | None:
@@ -319,21 +347,25 @@ class SimTab:
 class LivingListener:
     """Tells the broker about pages, as long as that life of it lasts."""
 
-    def __init__(self, listener: PageListener, life: Life) -> None:
+    def __init__(self, listener: PageListener, life: Life, twice_rate: float = 0.0) -> None:
         self._listener = listener
         self._life = life
+        # How often news are told a second time.
+        self._twice_rate = twice_rate
+
+    def _is_twice(self) -> bool:
+        return bool(self._twice_rate) and self._life.strikes("news of a page come twice", self._twice_rate)
 
     def page_opened(self, page: Page) -> None:
-        if not self._life.is_dead:
-            self._listener.page_opened(page)
+        for _ in range(2 if self._is_twice() else 1):
+            self._life.hears(self._listener.page_opened, page)
 
     def page_ended(self, target_id: str, how: PageEnd) -> None:
-        if not self._life.is_dead:
-            self._listener.page_ended(target_id, how)
+        for _ in range(2 if self._is_twice() else 1):
+            self._life.hears(self._listener.page_ended, target_id, how)
 
     def page_moved(self, target_id: str, url: str, title: str) -> None:
-        if not self._life.is_dead:
-            self._listener.page_moved(target_id, url, title)
+        self._life.hears(self._listener.page_moved, target_id, url, title)
 
     def answers_dialogs(self, target_id: str) -> bool:
         return self._listener.answers_dialogs(target_id)
@@ -345,19 +377,21 @@ class LivingListener:
 class SimBrowser:
     """A process as one life of the broker holds it."""
 
-    def __init__(self, process: Process, life: Life, mint: Callable[[str], str]) -> None:
+    def __init__(self, process: Process, life: Life, mint: Callable[[str], str], late_rate: float = 0.0) -> None:
         self.process = process
         self.row = process.row
         self.proxy: Mapping[str, str] = {}
         self._life = life
         self._mint = mint
+        # How often it takes far longer than usual for an answer.
+        self._late_rate = late_rate
 
     def accepts_dialogs(self) -> bool:
         return self.process.listener is not None and self.process.listener.accepts_dialogs()
 
     async def watch_pages(self, listener: PageListener) -> None:
         await self._call()
-        self.process.listener = LivingListener(listener, self._life)
+        self.process.listener = LivingListener(listener, self._life, self._late_rate)
 
     async def new_context(self) -> str:
         await self._call()
@@ -469,7 +503,8 @@ class SimBrowser:
         if not self.process.is_alive:
             await self._life.step(0.1)
             raise BrowserGone("the process is dead", was_sent=False)
-        await self._life.step()
+        is_late = self._late_rate and self._life.strikes("browser answers late", self._late_rate)
+        await self._life.step(LATE_MS if is_late else 3.0)
         if not self.process.is_alive:
             raise BrowserGone("the process died", was_sent=True)
 
@@ -477,15 +512,23 @@ class SimBrowser:
 class SimLauncher:
     """Starts fake processes; `processes` is the machine's process table and survives every life."""
 
-    def __init__(self, processes: dict[str, Process], life: Life, mint: Callable[[str], str], fail_rate: float) -> None:
+    def __init__(
+        self,
+        processes: dict[str, Process],
+        life: Life,
+        mint: Callable[[str], str],
+        fail_rate: float,
+        late_rate: float = 0.0,
+    ) -> None:
         self._processes = processes
         self._life = life
         self._mint = mint
         self._fail_rate = fail_rate
+        self._late_rate = late_rate
 
     async def launch(self, row: Browser) -> SimBrowser:
         await self._life.step(50.0)
-        if self._life.chance.random() < self._fail_rate:
+        if self._life.strikes("browser does not start", self._fail_rate):
             raise LaunchFailed("the simulated binary exits at once")
         process = Process(changed(row, pid=len(self._processes) + 1))
         self._processes[row.id] = process
@@ -495,7 +538,7 @@ class SimLauncher:
             # Whoever asked for it has gone: nothing is left behind.
             process.die("unwanted")
             raise
-        return SimBrowser(process, self._life, self._mint)
+        return SimBrowser(process, self._life, self._mint, self._late_rate)
 
     async def adopt(self, row: Browser) -> SimBrowser | None:
         await self._life.step()
@@ -503,7 +546,7 @@ class SimLauncher:
         if process is None or not process.is_alive or process.is_hung:
             return None
         process.row = row
-        return SimBrowser(process, self._life, self._mint)
+        return SimBrowser(process, self._life, self._mint, self._late_rate)
 
     async def reap_strays(self, node_id: str, known: Collection[str]) -> int:
         await self._life.step()

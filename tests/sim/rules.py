@@ -8,7 +8,10 @@ Invariants (checked at every step of the world unless said otherwise):
 - a command with a stale fence, or of another agent, touches nothing, also when it had waited; a release neither;
 - commands of one tab start in the order in which they were accepted, and none of another controller under a tab lock;
 - a command with an idempotency key runs once at the most, however often and after whatever it is repeated;
+- a page that died is replaced within a moment, whenever and wherever it died;
 - for one death of a page there is one new page, and a generation is never used twice;
+- no command starts on a tab that a person has;
+- no session is given to whoever asks for one while the broker drains;
 - nobody finds in a session what another agent left in its context, also after pooling and recovery;
 - nobody is reaped who was heard of within the time that the rules give;
 - every accepted command has exactly one outcome, and it is the one its caller was told (at the end);
@@ -19,7 +22,7 @@ Invariants (checked at every step of the world unless said otherwise):
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tabherd import wire
@@ -27,6 +30,7 @@ from tabherd.broker.task_archive import ARCHIVED
 from tabherd.core import caps, lease
 from tabherd.core.lifecycle import LEASE, LeaseState, is_terminal
 from tabherd.core.model import ArchivedTask, Checkpoint, Session, Tab
+from tabherd.store.base import Add
 
 from .fakes import SimTab, Target
 
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 
 # How long a session may be without a browser, whatever happens to those that it is given.
 RECOVERED_S = 8
+# How long a page that died may be left in its tab.
+REBUILT_MS = 2_000
 # How long an answer may be on its way.
 ANSWER_MS = 100
 
@@ -44,7 +50,7 @@ class Rules:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._checked_writes = 0
+        self._checked_changes = 0
         # When each session's owner was last heard of, and which process it named.
         self._heard_at: dict[str, int] = {}
         self.pid_of: dict[str, int] = {}
@@ -61,9 +67,15 @@ class Rules:
         self._owners_of: defaultdict[str, set[str]] = defaultdict(set)
         # How often each command ran.
         self._runs: Counter[str] = Counter()
-        # By session: which controller was told that it has the tab's lock, and until when.
-        self._locks: dict[str, tuple[str, int]] = {}
+        # By tab: whose session it is in, which controller was told that it has the lock, and until when.
+        self._locks: dict[str, tuple[str, str, int]] = {}
         self._ever_locked: set[str] = set()
+        # Tabs that a person drives, and how many commands may still begin there: the one that had its turn already.
+        self._handed_off: dict[str, int] = {}
+        # Since when the page of each tab has been dead.
+        self._dead_since: dict[str, int] = {}
+        # The drain under way that an operator was told of; another one is another object.
+        self.drain: object | None = None
         # Sessions without a browser: since when, and when that was last seen.
         self._homeless: dict[str, tuple[int, int]] = {}
         # The page and generation that each tab had last.
@@ -75,28 +87,41 @@ class Rules:
 
     def hear(self, session_id: str) -> None:
         """The owner of the session gave a sign of life."""
-        self._heard_at[session_id] = self._world.loop.clock_ms()
+        self._heard_at[session_id] = self._world.clock_ms()
 
     def arrive(self, tab_id: str, label: str) -> None:
         """A command was accepted."""
         self._arrived[tab_id] += 1
         self._arrivals[label] = self._arrived[tab_id]
 
-    def wants_lock(self, session_id: str) -> None:
-        """Somebody asks for the lock of its tab: from now on its commands may overtake others."""
-        self._ever_locked.add(session_id)
+    def wants_lock(self, tab_id: str) -> None:
+        """Somebody asks for the lock of the tab: from now on its commands may overtake others."""
+        self._ever_locked.add(tab_id)
 
-    def lock(self, session_id: str, controller_id: str, lease_ms: int) -> None:
+    def lock(self, session_id: str, tab_id: str, controller_id: str, lease_ms: int) -> None:
         """A controller was told that it has the lock."""
         # A little less than the broker says: it began to count before the answer was here.
-        self._locks[session_id] = controller_id, self._world.loop.clock_ms() + lease_ms - ANSWER_MS
+        self._locks[tab_id] = session_id, controller_id, self._world.clock_ms() + lease_ms - ANSWER_MS
 
-    def unlock(self, session_id: str) -> None:
-        self._locks.pop(session_id, None)
+    def unlock(self, tab_id: str) -> None:
+        self._locks.pop(tab_id, None)
 
-    def forget_locks(self) -> None:
-        """Those of a broker that was killed."""
+    def unlock_all(self, controller_id: str) -> None:
+        """That controller gives up everything."""
+        self._locks = {tab_id: lock for tab_id, lock in self._locks.items() if lock[1] != controller_id}
+
+    def hand_off(self, tab_id: str) -> None:
+        """A person was told that the tab is theirs."""
+        self._handed_off[tab_id] = 1
+
+    def resume(self, tab_id: str) -> None:
+        """The person is about to give it back."""
+        self._handed_off.pop(tab_id, None)
+
+    def forget_life(self) -> None:
+        """What a broker that was killed had promised for its own life."""
         self._locks.clear()
+        self.drain = None
 
     # --- Commands -------------------------------------------------------------------------------------------
 
@@ -107,7 +132,8 @@ class Rules:
         if fence != "-" and int(fence) != row.fence:
             self._world.violate(f"{label} with fence {fence} reaches {tab.target_id}, whose fence is {row.fence}")
         # Under a lock the commands of its owner come first, but those of one controller keep their order.
-        self._check_order(f"{row.id}/{controller_id}" if row.id in self._ever_locked else row.id, label)
+        tab_id = self._tab_id(tab)
+        self._check_order(f"{tab_id}/{controller_id}" if tab_id in self._ever_locked else tab_id, label)
         self._runs[label] += 1
         if self._runs[label] > 1:
             self._world.violate(f"{label} runs a second time")
@@ -120,9 +146,13 @@ class Rules:
         assert row is not None
         if row.agent_id != who:
             self._world.violate(f"{label} of {who} reaches {tab.target_id}, which {row.agent_id} holds")
-        controller, expires_at = self._locks.get(row.id, ("", 0))
-        if expires_at > self._world.loop.clock_ms() and controller != controller_id:
+        _, controller, expires_at = self._locks.get(self._tab_id(tab), ("", "", 0))
+        if expires_at - self._world.set_ms > self._world.clock_ms() and controller != controller_id:
             self._world.violate(f"{label} runs on {tab.target_id} while {controller} has its lock")
+        if (may_begin := self._handed_off.get(self._tab_id(tab))) is not None:
+            if not may_begin:
+                self._world.violate(f"{label} runs on {tab.target_id} while a person has it")
+            self._handed_off[self._tab_id(tab)] -= 1
         cookies = tab.target.context.cookies
         strangers = [cookie["name"] for cookie in cookies if cookie["name"] not in self._owners_of[row.id]]
         if strangers:
@@ -143,8 +173,9 @@ class Rules:
         """What must hold whenever anything looks at the world."""
         world = self._world
         rows = world.disk.rows(Session)
-        if world.disk.writes != self._checked_writes:
-            self._checked_writes = world.disk.writes
+        changes = world.disk.changes(Session, Tab, ArchivedTask, Add)
+        if changes != self._checked_changes:
+            self._checked_changes = changes
             self._check_fences(rows)
             self._check_generations()
             self._check_reaped(rows)
@@ -163,6 +194,15 @@ class Rules:
                 stored = world.disk.rows(Tab).get(tab.row.id)
                 if tab.port is not None and stored is None:
                     world.violate(f"{tab.row.id} is bound but has no row")
+                if tab.port is not None and tab.port.target.is_crashed:
+                    self._check_dead(tab.row.id)
+                else:
+                    self._dead_since.pop(tab.row.id, None)
+
+    def _check_dead(self, tab_id: str) -> None:
+        now = self._world.loop.clock_ms()
+        if now - self._dead_since.setdefault(tab_id, now) > REBUILT_MS:
+            self._world.violate(f"the page of {tab_id} has been dead for {REBUILT_MS} ms, and nobody replaces it")
 
     def _is_long_homeless(self, session_id: str) -> bool:
         now = self._world.loop.clock_ms()
@@ -185,7 +225,7 @@ class Rules:
                 self._fence_max = row.fence
                 self._owners_of[row.id].add(row.agent_id)
                 self.pid_of.pop(row.id, None)
-                self._locks.pop(row.id, None)
+                self._locks = {tab_id: lock for tab_id, lock in self._locks.items() if lock[0] != row.id}
                 self.hear(row.id)
                 self._inherit(row, rows)
 
@@ -268,23 +308,23 @@ class Rules:
 
     # --- At the end -----------------------------------------------------------------------------------------
 
-    async def check_end(self) -> None:
-        """Long after the last client left."""
+    def left(self) -> Iterator[str]:
+        """What outlives everybody who left."""
         world, broker = self._world, self._world.broker
         open_rows = [row.id for row in world.disk.rows(Session).values() if not is_terminal(LEASE, row.state)]
         if open_rows:
-            world.violate(f"sessions outlive their owners: {open_rows}")
+            yield f"sessions outlive their owners: {open_rows}"
         stock = {seat.context_id for pool in broker._pools.values() for slot in pool.slots for seat in slot.stock}
         contexts = {context_id for process in world.processes.values() for context_id in process.contexts}
         if contexts != stock:
-            world.violate(f"contexts outlive their sessions: {sorted(contexts - stock)}")
+            yield f"contexts outlive their sessions: {sorted(contexts - stock)}"
         running = [process.row.id for process in world.processes.values() if process.is_alive]
         supervised = [slot.row.id for pool in broker._pools.values() for slot in pool.slots if slot.browser]
         if sorted(running) != sorted(supervised):
-            world.violate(f"browsers run unsupervised: {sorted(set(running) - set(supervised))}")
+            yield f"browsers run unsupervised: {sorted(set(running) - set(supervised))}"
         for name, admission in broker._admissions.items():
             if admission._claims or admission.waiting or world.marks:
-                world.violate(f"places or marks are never given back in {name}: {admission._claims} {world.marks}")
+                yield f"places or marks are never given back in {name}: {admission._claims} {world.marks}"
         left = {
             "tabs": world.disk.rows(Tab),
             "checkpoints": world.disk.rows(Checkpoint),
@@ -294,11 +334,18 @@ class Rules:
         }
         for what, things in left.items():
             if things:
-                world.violate(f"{what} are left: {things}")
+                yield f"{what} are left: {things}"
+
+    async def check_end(self) -> None:
+        """What was said in the end is what was said before."""
         for command_id, told in self.told.items():
-            stored = await broker._ledger.find(command_id)
+            stored = await self._world.broker._ledger.find(command_id)
             if stored is not None and stored.state != told:
-                world.violate(f"{command_id}: its caller heard {told}, the ledger says {stored.state}")
+                self._world.violate(f"{command_id}: its caller heard {told}, the ledger says {stored.state}")
+
+    def _tab_id(self, tab: SimTab) -> str:
+        live = self._world.broker.registry.on_target(tab.target_id)
+        return "" if live is None else live.row.id
 
     def _session_of(self, target_id: str) -> Session | None:
         tab = self._world.broker.registry.on_target(target_id)

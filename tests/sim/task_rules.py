@@ -19,7 +19,7 @@ The order in which tasks start is judged by `task_turns`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,7 +27,7 @@ import msgspec
 from tabherd.broker.task_ending import LATE_QUEUED
 from tabherd.core.lease import HELD_STATES
 from tabherd.core.lifecycle import TASK, TaskState, is_terminal
-from tabherd.core.model import ArchivedTask, Session, Task, TaskKey
+from tabherd.core.model import ArchivedTask, Session, Tab, Task, TaskKey
 
 from .fakes import SimTab
 from .task_clients import Asked, parse
@@ -61,7 +61,7 @@ class TaskRules:
         # How often each reached its page, and what a page was last reached by.
         self._runs: Counter[str] = Counter()
         self._last_in: dict[str, tuple[str, int]] = {}
-        self._checked_writes = 0
+        self._checked_changes = 0
         # What was told of each in this life, and how often its end was told, ever.
         self._told: dict[str, TaskState] = {}
         self._ends_told: Counter[str] = Counter()
@@ -146,7 +146,7 @@ class TaskRules:
         """What must be true of a task that is sent to a page; what is returned is called when it got there."""
         label, step = parse(expression)
         asked = self._asked[label]
-        late_ms = self._world.loop.clock_ms() - self._rows[self._task_of[label]].deadline_at
+        late_ms = self._world.clock_ms() - self._rows[self._task_of[label]].deadline_at
         if not step and late_ms > 0:
             self._world.violate(f"{label} is sent to {tab.target_id} {late_ms} ms after its deadline")
         if not step:
@@ -169,6 +169,11 @@ class TaskRules:
 
     # --- What is on disk ------------------------------------------------------------------------------------
 
+    @property
+    def ends(self) -> dict[str, Task]:
+        """How each ended on disk, of those that did."""
+        return self._ends
+
     def row(self, task_id: str) -> Task:
         """As it was on disk last."""
         self._look()
@@ -177,9 +182,10 @@ class TaskRules:
     def _look(self) -> None:
         """See what has changed on disk."""
         disk = self._world.disk
-        if disk.writes == self._checked_writes or self._world.is_violated:
+        changes = disk.changes(Task, ArchivedTask)
+        if changes == self._checked_changes or self._world.is_violated:
             return
-        self._checked_writes = disk.writes
+        self._checked_changes = changes
         hot, archived = disk.rows(Task), disk.rows(ArchivedTask)
         for row in (*hot.values(), *archived.values()):
             known = self._rows.get(row.id)
@@ -188,7 +194,7 @@ class TaskRules:
             if known is not row:
                 self._rows[row.id] = row
                 self._check_row(row)
-        now, config = self._world.loop.clock_ms(), self._world.config
+        now, config = self._world.clock_ms(), self._world.config
         for task_id, end in self._ends.items():
             age_s = (now - end.completed_at) / 1000
             if task_id in archived:
@@ -249,7 +255,8 @@ class TaskRules:
         if self._world.life.is_dead or not self._world.life.is_settled:
             return
         queue = self._world.broker.tasking.scheduler.queue
-        there = (self._world.epoch, self._world.disk.writes, self._heard, queue.waiting, queue.in_flight)
+        changes = self._world.disk.changes(Task, Session, Tab)
+        there = (self._world.epoch, changes, self._heard, queue.waiting, queue.in_flight)
         if there != self._counted:
             self._counted = there
             self._check_counts()
@@ -261,14 +268,16 @@ class TaskRules:
     def check_idle(self) -> None:
         """What must hold when nothing is left to do but to wait."""
         if self._world.life.is_settled:
-            self._settled_at = self._settled_at or self._world.loop.clock_ms()
+            self._settled_at = self._settled_at or self._world.clock_ms()
             self._turns.check_idle()
             self._check_deadlines()
 
     def _check_deadlines(self) -> None:
-        now, queue = self._world.loop.clock_ms(), self._world.broker.tasking.scheduler.queue
+        if not self._rows:
+            return
+        now, queue = self._world.clock_ms(), self._world.broker.tasking.scheduler.queue
         for task_id in (*queue._waiting, *queue._in_flight):
-            late_ms = now - max(self._rows[task_id].deadline_at, self._settled_at)
+            late_ms = now - max(self._rows[task_id].deadline_at, self._settled_at) - self._world.set_ms
             if late_ms > LATE_MS:
                 self._world.violate(f"{task_id} is not over {late_ms} ms after its deadline")
 
@@ -298,7 +307,7 @@ class TaskRules:
 
     def _check_known(self) -> None:
         """The scheduler has everything that waits on disk."""
-        now, scheduler = self._world.loop.clock_ms(), self._world.broker.tasking.scheduler
+        now, scheduler = self._world.clock_ms(), self._world.broker.tasking.scheduler
         unknown = {
             row.id
             for row in self._world.disk.rows(Task).values()
@@ -311,7 +320,7 @@ class TaskRules:
 
     def _check_leases(self) -> None:
         """A session that was leased for a task does not outlive it."""
-        now, queue = self._world.loop.clock_ms(), self._world.broker.tasking.scheduler.queue
+        now, queue = self._world.clock_ms(), self._world.broker.tasking.scheduler.queue
         places = Counter(task.agent_id for task in queue._in_flight.values() if not task.is_serial)
         idle: set[str] = set()
         sessions, processes = self._world.disk.rows(Session), self._world.processes
@@ -330,18 +339,11 @@ class TaskRules:
 
     # --- At the end -----------------------------------------------------------------------------------------
 
-    def check_end(self) -> None:
-        """Long after the last client left."""
+    def left(self) -> Iterator[str]:
+        """What outlives everybody who left."""
         world, broker = self._world, self._world.broker
         if open_ids := self._rows.keys() - self._ends.keys():
-            world.violate(f"tasks never end: {sorted(open_ids)}")
-        counter = broker.tasking.scheduler.counter.all.by_end
-        ended = {state: count for state, count in counter.items() if count}
-        if ended != {state: count for state, count in self._ends_here.items() if count}:
-            world.violate(f"the ends of {ended} tasks were counted, but those of {self._ends_here} were told")
-        for state, count in counter.items():
-            if (broker.metrics.registry.get_sample_value("tabherd_tasks_total", {"outcome": state}) or 0) != count:
-                world.violate(f"the metric of {state} tasks does not say {count}")
+            yield f"tasks never end: {sorted(open_ids)}"
         left = {
             "marks": world.task_marks,
             "rows": world.disk.rows(Task),
@@ -349,7 +351,18 @@ class TaskRules:
         }
         for what, things in left.items():
             if things:
-                world.violate(f"{what} of tasks are left: {things}")
+                yield f"{what} of tasks are left: {things}"
+
+    def check_end(self) -> None:
+        """What was counted is what was told."""
+        world, broker = self._world, self._world.broker
+        counter = broker.tasking.scheduler.counter.all.by_end
+        ended = {state: count for state, count in counter.items() if count}
+        if ended != {state: count for state, count in self._ends_here.items() if count}:
+            world.violate(f"the ends of {ended} tasks were counted, but those of {self._ends_here} were told")
+        for state, count in counter.items():
+            if broker.metrics.tasks_total.by_last_label().get(state, 0) != count:
+                world.violate(f"the metric of {state} tasks does not say {count}")
         strays = {key.task_id for key in world.disk.rows(TaskKey).values()} - world.disk.rows(ArchivedTask).keys()
         if strays:
             world.violate(f"keys stand for tasks that are gone: {strays}")

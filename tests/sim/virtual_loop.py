@@ -7,6 +7,7 @@ clock. Callbacks keep asyncio's own order; different interleavings come from the
 from __future__ import annotations
 
 import asyncio
+import heapq
 import selectors
 from collections.abc import Callable
 from typing import Any
@@ -16,25 +17,10 @@ TURNS_MAX = 200_000
 
 
 class _NoSelector(selectors.BaseSelector):
-    """Never waits: waiting is what moves the virtual clock."""
-
-    def __init__(self) -> None:
-        self.loop: VirtualLoop | None = None
+    """What the base class wants to have; nothing is ever selected."""
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        assert self.loop is not None
-        woken = [look() for look in list(self.loop.watches)]
-        if any(woken):
-            return []
-        if timeout != 0 and self.loop.on_idle is not None:
-            self.loop.on_idle()
-        if timeout is None:
-            raise RuntimeError("deadlock: every task waits and no timer is set")
-        self.loop.now_s += timeout
-        self.loop.turns += 1
-        if self.loop.turns > TURNS_MAX:
-            raise RuntimeError("livelock: the history does not end")
-        return []
+        raise AssertionError("the virtual loop turns by itself")
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> Any:
         return selectors.SelectorKey(fileobj, 0, events, data)
@@ -47,8 +33,13 @@ class _NoSelector(selectors.BaseSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
+    # Of the base class, which has no types for them.
+    _ready: Any
+    _scheduled: Any
+    _stopping: bool
+    _timer_cancelled_count: int
+
     def __init__(self) -> None:
-        selector = _NoSelector()
         self.now_s = 1_000.0
         self.turns = 0
         # Called at every turn of the loop, before time moves: they see every state that lasts longer than a turn. True
@@ -56,8 +47,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.watches: list[Callable[[], bool]] = []
         # Called whenever time is about to move: nothing is left that could be done at once. It only looks.
         self.on_idle: Callable[[], None] | None = None
-        super().__init__(selector)
-        selector.loop = self
+        super().__init__(_NoSelector())
 
     def time(self) -> float:
         return self.now_s
@@ -65,3 +55,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def clock_ms(self) -> int:
         """Milliseconds since some 1970."""
         return int(self.now_s * 1000)
+
+    def _run_once(self) -> None:
+        """One turn, as the base class does it, without asking the system for anything."""
+        ready, scheduled = self._ready, self._scheduled
+        self.turns += 1
+        if self.turns > TURNS_MAX:
+            # Once: what is left has to be cleared away.
+            self.turns = 0
+            raise RuntimeError("livelock: the history does not end")
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+            self._timer_cancelled_count -= 1
+        is_woken = False
+        if self.watches:
+            is_woken = any([look() for look in list(self.watches)])
+        if not ready and not is_woken and not self._stopping:
+            when = scheduled[0]._when if scheduled else None
+            if when is None or when > self.now_s:
+                if self.on_idle is not None:
+                    self.on_idle()
+                if when is None:
+                    raise RuntimeError("deadlock: every task waits and no timer is set")
+                self.now_s = when
+        while scheduled and scheduled[0]._when <= self.now_s:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            if handle._cancelled:
+                self._timer_cancelled_count -= 1
+            else:
+                ready.append(handle)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()

@@ -1,98 +1,83 @@
 """One simulated history: a broker that is killed and started again, who uses it, and what happens to it.
 
 What is played here is judged elsewhere: `rules` says what must hold of sessions, tabs and commands, `task_rules` and
-`task_turns` what must hold of tasks. A history is decided by its seed alone.
+`task_turns` what must hold of tasks, `webhook_rules` of what is told about them, `lock_rules` of named locks. A history
+is decided by its seed alone, and by what is left out of it (`script`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from random import Random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from contextvars import copy_context
 from typing import Any, NoReturn, TypeVar
 
-import msgspec
 import structlog
 
 from tabherd import errors, wire
 from tabherd.actions.progress import Progress
 from tabherd.broker.broker import Broker
 from tabherd.broker.credentials import Credentials
-from tabherd.broker.events import Event, EventBus
-from tabherd.config import Config, Pool, Retention, Scheduler
 from tabherd.core.model import Node, RowT
 from tabherd.metrics import Metrics
-from tabherd.store.base import Op, Outcome
+from tabherd.store.base import Add, Delete, Insert, Op, Outcome, Put, Update
 from tabherd.store.memory import MemoryStore
 
 from .clients import Clients, ConnectionLost
-from .fakes import (
-    NO_FILES,
-    Life,
-    Process,
-    SimLauncher,
-    SimMarks,
-    SimOwners,
-    SimStore,
-    SimTab,
-    Violation,
-    sim_perform,
-)
+from .coverage import Coverage
+from .fakes import NO_FILES, Process, SimLauncher, SimMarks, SimOwners, SimStore, SimTab, Violation, sim_perform
 from .faults import Faults
+from .lives import LIFE, VERB, HeardEvents, SteppedLife
+from .lock_clients import LockClients
+from .lock_rules import LockRules
+from .operator import Operator
 from .rules import Rules
+from .script import PACE, Script
 from .task_clients import TaskClients, is_task
 from .task_rules import TaskRules
 from .virtual_loop import VirtualLoop
+from .webhook_rules import Receiver
+from .weather import Weather
 
 T = TypeVar("T")
-# Everybody has left long before the end.
-LONG_AFTER_S = 200
+# Everybody has left long before the end; how often it is looked whether all is over before that.
+LONG_AFTER_S = 120
+LOOK_EVERY_S = 2
+# One history of so many is watched to the very end, over or not.
+LONG_ONE_OF = 16
 # The process of the broker in its first life; above those of clients.
 BROKER_PID = 1_000_000
 # How often it is looked for what is left after a history.
 CLEARED_WITHIN = 5
-# How often the disk refuses.
-STORE_FAIL_RATE = 0.01
-CONFIG = Config(
-    pools={
-        "default": Pool(
-            max_active=4,
-            max_active_per_key=2,
-            max_active_per_agent=3,
-            max_pooled=3,
-            max_pooled_per_key=2,
-            pooled_ttl_s=20,
-            max_tabs=6,
-            heartbeat_s=2,
-            stale_after_s=5,
-            idle_ttl_s=5,
-            owner_dead_grace_ms=500,
-            deadline_grace_s=10,
-        )
-    },
-    scheduler=Scheduler(
-        workers=3,
-        max_inflight_per_agent=2,
-        queue_max=20,
-        queue_max_per_agent=10,
-        deadline_ms=6_000,
-        priority_aging_ms=500,
-        result_ttl_s=15,
-    ),
-    retention=Retention(tasks_s=60, rejected_max=3),
-)
 
 
 class Disk(MemoryStore):
-    """What survives every kill, and how often it changed."""
+    """What survives every kill, and how often it changed: judges look only at what has."""
 
     def __init__(self) -> None:
         super().__init__()
+        # How often something was written at all, and into each table.
         self.writes = 0
+        self._writes_of: Counter[type] = Counter()
 
     async def apply(self, *ops: Op) -> Outcome:
         self.writes += 1
+        for op in ops:
+            match op:
+                case Insert() | Update() | Put():
+                    self._writes_of[type(op.row)] += 1
+                case Delete():
+                    self._writes_of[op.table] += 1
+                case Add():
+                    self._writes_of[Add] += 1
+                case _:
+                    pass
         return await super().apply(*ops)
+
+    def changes(self, *tables: type) -> int:
+        """How often any of these was written; counters are the table `Add`."""
+        return sum(self._writes_of[table] for table in tables)
 
     def rows(self, table: type[RowT]) -> dict[str, RowT]:
         """By id."""
@@ -104,27 +89,30 @@ class Disk(MemoryStore):
 
 
 class World:
-    def __init__(self, seed: int, *, drop_caps: bool = False) -> None:
+    def __init__(self, seed: int, *, left_out: Collection[str] = (), drop_caps: bool = False) -> None:
         self.seed = seed
-        self.chance = Random(seed)
+        self.script = Script(seed, left_out)
+        self.weather = Weather(self.script.chance("weather"))
         self.loop = VirtualLoop()
         self.history: list[str] = []
         self.disk = Disk()
         # What the configuration file says; it survives, too.
-        scheduler = msgspec.structs.replace(CONFIG.scheduler, attempts_max=self.chance.choice((1, 2)))
-        self.config = msgspec.structs.replace(CONFIG, scheduler=scheduler)
+        self.config = self.weather.config
         self.processes: dict[str, Process] = {}
         self.marks: dict[int, tuple[str, str]] = {}
         self.task_marks: dict[int, tuple[str, str]] = {}
         # Processes that run: of clients, and the broker's own.
         self.alive_pids: set[int] = set()
+        # How far the machine's clock is from where it would be if nobody had set it, and how much it was set in all.
+        self.skew_ms = 0
+        self.set_ms = 0
         self.epoch = 0
         self.life: SteppedLife
         self.broker: Broker
         self.lives: list[SteppedLife] = []
         self.steps = 0
+        self.coverage = Coverage()
         self._drop_caps = drop_caps
-        self._death: asyncio.Future[None]
         self._minted = 0
         # Every request ever made: those of killed brokers are never answered, but must not be collected either.
         self._requests: list[asyncio.Future[Any]] = []
@@ -134,6 +122,8 @@ class World:
         self._actors: list[asyncio.Task[None]] = []
         self.rules = Rules(self)
         self.task_rules = TaskRules(self)
+        self.lock_rules = LockRules(self)
+        self.receiver = Receiver(self)
         self.clients = Clients(self)
         self.task_clients = TaskClients(self)
 
@@ -171,19 +161,33 @@ class World:
             self._note_violation(f"a task died of {error!r}")
 
     async def _play(self) -> None:
-        await self._start_life()
+        PACE.set(self.script.pace("world"))
+        while not await self._start_life():
+            self.life.kill()
         self.clients.start()
         self.task_clients.start()
+        LockClients(self).start()
+        Operator(self).start()
         self.start(Faults(self).happen())
         while not all(actor.done() for actor in self._actors):
             await asyncio.wait(self._actors)
         for actor in self._actors:
             actor.result()
         self.tell("everybody leaves; time passes")
-        await asyncio.sleep(LONG_AFTER_S)
+        is_long = self.seed % LONG_ONE_OF == 0
+        for _ in range(LONG_AFTER_S // LOOK_EVERY_S):
+            await asyncio.sleep(LOOK_EVERY_S)
+            if not is_long and not any(self._complaints()):
+                break
         self.check()
+        for complaint in self._complaints():
+            self.violate(complaint)
         await self.rules.check_end()
         self.task_rules.check_end()
+
+    def _complaints(self) -> list[str]:
+        """What is left in the end, and should not be."""
+        return [*self.rules.left(), *self.task_rules.left(), *self.lock_rules.left(), *self.receiver.left()]
 
     async def _clear(self) -> None:
         """Nothing may outlast the history, nor what begins because something was ended."""
@@ -201,7 +205,7 @@ class World:
     def tell(self, what: str) -> None:
         """Goes into the history, which ends with the first violation."""
         if self._violation is None:
-            self.history.append(f"{self.loop.now_s - 1000:10.4f}s  {what}")
+            self.history.append(f"{self.loop.now_s - 1000:9.4f}s  {what}")
 
     def violate(self, what: str) -> NoReturn:
         raise self._note_violation(what)
@@ -219,16 +223,21 @@ class World:
         """Whether nothing is as it should be any more."""
         return self._violation is not None
 
+    def clock_ms(self) -> int:
+        """What the machine's clock says."""
+        return self.loop.clock_ms() + self.skew_ms
+
     def check(self) -> None:
         """What must hold whenever anything looks at the world."""
         self.steps += 1
-        if not self.is_violated:
+        if self._violation is None:
             self.rules.check()
             self.task_rules.check()
+            self.lock_rules.check()
 
     def _check_idle(self) -> None:
         """What must hold when nothing is left to do but to wait."""
-        if not self.is_violated and not self.life.is_dead:
+        if self._violation is None and not self.life.is_dead:
             try:
                 self.task_rules.check_idle()
             except Violation:
@@ -240,20 +249,46 @@ class World:
     async def _start_life(self, limit_s: float | None = None) -> bool:
         """Start the broker on what the last one left; False if that is not done within the time."""
         self.epoch += 1
-        life = SteppedLife(self)
-        life.owners = SimOwners(self.alive_pids, self.loop.clock_ms)
-        self.life = life
+        self.life = life = SteppedLife(self)
         self.lives.append(life)
+        life.owners = SimOwners(self.alive_pids, self.clock_ms)
         self.alive_pids.add(BROKER_PID + self.epoch)
-        self._death = self.loop.create_future()
-        store = SimStore(self.disk, life, fail_rate=STORE_FAIL_RATE, drop_caps=self._drop_caps)
-        self.broker = Broker(
+        life.broker = self.broker = life.context.copy().run(self._make_broker, life)
+        self.task_rules.begin_life()
+        self.lock_rules.begin_life()
+        self.tell(f"broker starts, epoch {self.epoch}")
+        context = life.context.copy()
+        context.run(VERB.set, "start")
+        self.coverage.verbs["start"] += 1
+        starting = self.loop.create_task(self.broker.start(), context=context)
+        self._requests.append(starting)
+        await asyncio.wait([starting, life.death], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return False
+        if isinstance(starting.exception(), errors.StoreUnavailable):
+            # Such a server ends with an error, and whoever runs it starts it again.
+            self.tell(f"the broker cannot start: {starting.exception()!r}")
+            return False
+        starting.result()
+        life.is_settled = True
+        return True
+
+    def _make_broker(self, life: SteppedLife) -> Broker:
+        weather = self.weather
+        store = SimStore(
+            self.disk,
+            life,
+            fail_rate=weather.store_fail_rate,
+            lose_rate=weather.store_lose_rate,
+            drop_caps=self._drop_caps,
+        )
+        broker = Broker(
             config=self.config,
-            node=Node(
-                id="nod_1", epoch=self.epoch, url="", pid=BROKER_PID + self.epoch, started_at=self.loop.clock_ms()
-            ),
+            node=Node(id="nod_1", epoch=self.epoch, url="", pid=BROKER_PID + self.epoch, started_at=self.clock_ms()),
             store=store,
-            launcher=SimLauncher(self.processes, life, self.mint, fail_rate=0.1),
+            launcher=SimLauncher(
+                self.processes, life, self.mint, fail_rate=weather.launch_fail_rate, late_rate=weather.late_rate
+            ),
             events=HeardEvents(self, life),
             metrics=Metrics(),
             credentials=Credentials(store),
@@ -262,33 +297,29 @@ class World:
             webhook_secret=b"secret",
             files_dir=NO_FILES,
             memory_bytes=1 << 34,
-            clock=self.loop.clock_ms,
-            chance=self.chance,
+            clock=self.clock_ms,
+            chance=self.script.chance(f"ids {self.epoch}"),
             perform=self._perform,
             owners=life.owners,
         )
-        life.broker = self.broker
-        self.task_rules.begin_life()
-        self.tell(f"broker starts, epoch {self.epoch}")
-        starting = asyncio.ensure_future(self.broker.start())
-        self._requests.append(starting)
-        await asyncio.wait([starting], timeout=limit_s)
-        if starting.done():
-            starting.result()
-            life.is_settled = True
-        return starting.done()
+        self.receiver.listen(broker, life)
+        return broker
 
-    async def restart(self) -> None:
-        """Kill the broker, and sometimes the next one in the middle of its start."""
-        is_up = False
-        while not is_up:
-            self.tell("broker is killed")
-            self.rules.forget_locks()
-            self.life.is_dead = True
-            self.alive_pids.discard(BROKER_PID + self.epoch)
-            self._death.set_result(None)
-            await asyncio.sleep(self.chance.random())
-            is_up = await self._start_life(self.chance.random() * 0.05 if self.chance.random() < 0.2 else None)
+    async def restart(self, limit_s: float | None, down_s: float) -> bool:
+        """Kill the broker, and start it again after a while; False if that is not done within the time."""
+        self.life.kill()
+        await asyncio.sleep(down_s)
+        return await self._start_life(limit_s)
+
+    def killed(self, life: SteppedLife) -> None:
+        """That life has just ended."""
+        self.coverage.strike("broker is killed")
+        if not life.is_settled:
+            self.coverage.both["start", "broker is killed"] += 1
+        self.tell("broker is killed")
+        self.rules.forget_life()
+        self.lock_rules.forget_life()
+        self.alive_pids.discard(BROKER_PID + self.epoch)
 
     def mint(self, what: str) -> str:
         self._minted += 1
@@ -299,6 +330,12 @@ class World:
         self._minted += 1
         self.alive_pids.add(self._minted)
         return self._minted
+
+    def end_process(self, pid: int) -> None:
+        """A client's process ends."""
+        self.tell(f"process {pid} ends")
+        self.alive_pids.discard(pid)
+        self.life.hears(self.life.owners.die, pid)
 
     async def _perform(self, tab: SimTab, action: wire.AnyAction, progress: Progress) -> Any:
         # Timers of a dead life still fire here, but nothing that it does reaches the world.
@@ -315,29 +352,27 @@ class World:
 
     # --- Requests -------------------------------------------------------------------------------------------
 
-    async def call(self, verb: Callable[[Broker], Awaitable[T]], leaves_after_s: float | None = None) -> T:
+    async def call(
+        self, name: str, verb: Callable[[Broker], Awaitable[T]], leaves_after_s: float | None = None
+    ) -> T:
         """A caller's request: it is lost when the broker is killed, and cancelled when the caller leaves."""
-        death = self._death
+        death = self.life.death
         if death.done():
             # Nobody listens: what answers from memory alone would answer even so.
             raise ConnectionLost
-        request = asyncio.ensure_future(self._serve(verb, self.broker))
+        context = copy_context()
+        context.run(_begin_request, self.life, name)
+        request = self.loop.create_task(_serve(verb, self.broker), context=context)
         self._requests.append(request)
-        await asyncio.wait([request, death], timeout=leaves_after_s, return_when=asyncio.FIRST_COMPLETED)
+        with self.coverage.call(name):
+            await asyncio.wait([request, death], timeout=leaves_after_s, return_when=asyncio.FIRST_COMPLETED)
+            if not death.done() and not request.done():
+                self.coverage.strike("caller leaves")
+                request.cancel()
+                await asyncio.wait([request, death], return_when=asyncio.FIRST_COMPLETED)
         if death.done():
             raise ConnectionLost
-        if request.done():
-            return request.result()
-        request.cancel()
-        await asyncio.wait([request, death], return_when=asyncio.FIRST_COMPLETED)
-        if not request.done():
-            raise ConnectionLost
         return request.result()
-
-    async def _serve(self, verb: Callable[[Broker], Awaitable[T]], broker: Broker) -> T:
-        """Whoever comes while the broker starts waits until it knows what it is asked for."""
-        await broker.has_settled.wait()
-        return await verb(broker)
 
     async def quietly(self, work: Coroutine[Any, Any, None]) -> None:
         """Whatever somebody hears who does this, it is no news."""
@@ -347,34 +382,13 @@ class World:
             self.tell(f"somebody hears {error!r}")
 
 
-class SteppedLife(Life):
-    """A life that checks the world whenever it touches it."""
-
-    owners: SimOwners
-    broker: Broker
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world.chance, world.tell)
-        self._world = world
-        # Whether the broker has taken up what was left to it.
-        self.is_settled = False
-
-    async def step(self, most_ms: float = 3.0) -> None:
-        await super().step(most_ms)
-        if not self.is_over:
-            self._world.check()
+def _begin_request(life: SteppedLife, name: str) -> None:
+    LIFE.set(life)
+    VERB.set(name)
 
 
-class HeardEvents(EventBus):
-    """The events of one life, each of which is looked at in the moment in which it is told."""
-
-    def __init__(self, world: World, life: Life) -> None:
-        super().__init__(epoch=world.epoch, ring=1_000, clock=world.loop.clock_ms)
-        self._world = world
-        self._life = life
-
-    def tell(self, type: str, fields: dict[str, Any]) -> Event:
-        is_heard = not self._life.is_dead and not self._life.is_over and not self._world.is_violated
-        if is_heard and type.startswith("task."):
-            self._world.task_rules.hear(type.removeprefix("task."), fields["taskId"])
-        return super().tell(type, fields)
+async def _serve(verb: Callable[[Broker], Awaitable[T]], broker: Broker) -> T:
+    """Whoever comes while the broker starts waits until it knows what it is asked for."""
+    if not broker.has_settled.is_set():
+        await broker.has_settled.wait()
+    return await verb(broker)
