@@ -27,7 +27,15 @@ from playwright.async_api import Playwright, async_playwright
 from bench import Figure, percentile
 from bench.rig.caller import Caller, Opened, now_ms
 from bench.rig.direct import HEADLESS_SHELL, DirectBrowser, DirectPage, found, launched
-from bench.rig.peer_browsers import BROWSERLESS, CLUSTER_BROWSER, CLUSTER_CONTEXT, CRAWLEE, running_peers
+from bench.rig.peer_browsers import (
+    BROWSERLESS,
+    CLUSTER_BROWSER,
+    CLUSTER_CONTEXT,
+    CRAWLEE,
+    RunningPeer,
+    each_of,
+    running_peers,
+)
 from bench.rig.plot import Plot, distribution
 from bench.rig.server import Server, running
 
@@ -77,9 +85,8 @@ async def _measure() -> dict[str, Figure | Plot]:
         running_peers(PEERS, places=WARM) as (peers, absent),
     ):
         async with launched() as browser, async_playwright() as playwright:
-            for peer in peers:
-                # Not counted: some launch a browser at first use.
-                peer.acquire_ms()
+            # Not counted: some launch a browser at first use.
+            each_of(peers, absent, RunningPeer.acquire_ms)
             for turn in range(ROUNDS):
                 warm.append(_acquire(caller, "default", WARM))
                 cold.append(_acquire(caller, "cold", 0))
@@ -90,12 +97,12 @@ async def _measure() -> dict[str, Figure | Plot]:
                     connects.append(await _connect_playwright(playwright, server, caller))
                     playwright_launches.append(await _launch_playwright(playwright))
                 if turn % PEERS_EVERY == 0:
-                    for peer in peers:
-                        time.sleep(PAUSE_S)
-                        theirs.setdefault(peer.name, []).append(peer.acquire_ms())
+                    for name, took_ms in each_of(peers, absent, _acquire_of).items():
+                        theirs.setdefault(name, []).append(took_ms)
             for _ in range(BURSTS):
                 bursts.append(_burst(caller))
                 direct_bursts.append(await _burst_directly(browser))
+    theirs = {name: samples for name, samples in theirs.items() if name not in absent}
     return {
         **_figures(warm, cold, direct, launches, theirs, absent),
         "bare_calls_p50": Figure.median_of([made for made, _ in direct], "ms"),
@@ -200,6 +207,11 @@ async def _launch() -> float:
         page = await browser.first_page()
         await page.evaluate()
         return now_ms() - began
+
+
+def _acquire_of(peer: RunningPeer) -> float:
+    time.sleep(PAUSE_S)
+    return peer.acquire_ms()
 
 
 async def _connect_playwright(playwright: Playwright, server: Server, caller: Caller) -> float:

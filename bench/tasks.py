@@ -27,7 +27,7 @@ from bench.rig import peer_queues
 from bench.rig.caller import Caller
 from bench.rig.idle_server import idle_server
 from bench.rig.ledger import Ledger, postgres_ledger, sqlite_ledger, wait_done
-from bench.rig.peer_browsers import CLUSTER_BROWSER, CLUSTER_CONTEXT, CRAWLEE, running_peers
+from bench.rig.peer_browsers import CLUSTER_BROWSER, CLUSTER_CONTEXT, CRAWLEE, each_of, running_peers
 from bench.rig.peer_queues import PEERS, PGQUEUER, Peer
 from bench.rig.postgres import Postgres, running_postgres
 from bench.rig.server import cpu_s, running
@@ -245,7 +245,7 @@ def _click_figures() -> dict[str, Figure]:
     ):
         tabs = _open(caller, CLICK_TABS, url=site + DESK_PATH)
         clicked = 0
-        theirs: dict[str, list[float]] = {peer.name: [] for peer in peers}
+        theirs: dict[str, list[float]] = {}
 
         def measure(share: int) -> tuple[Run, ...]:
             nonlocal clicked
@@ -254,9 +254,10 @@ def _click_figures() -> dict[str, Figure]:
                 _direct(server, _commands(tabs, CLICK_COMMAND), DIRECT_CLICKS // share, len(tabs)),
             )
             clicked += sum(each.count for each in runs)
-            for peer in peers:
-                each = PEER_CLICKS // CLICK_TABS // share
-                theirs[peer.name].append(peer.clicks_per_s(CLICK_TABS, each, site + DESK_PATH))
+            per_tab = PEER_CLICKS // CLICK_TABS // share
+            by_peers = each_of(peers, absent, lambda peer: peer.clicks_per_s(CLICK_TABS, per_tab, site + DESK_PATH))
+            for name, per_s in by_peers.items():
+                theirs.setdefault(name, []).append(per_s)
             return runs
 
         tasks, commands = _rounds(measure)
@@ -269,7 +270,7 @@ def _click_figures() -> dict[str, Figure]:
         f"click_per_s_{CLICK_TABS}_tabs": _beside(
             _rate(tasks, direct, at_least=BAR_CLICKS_PER_S),
             # The first is for what is made at first use.
-            {name: statistics.median(samples[1:]) for name, samples in theirs.items()},
+            {name: statistics.median(samples[1:]) for name, samples in theirs.items() if name not in absent},
             absent,
         ),
         "click_cpu": _cpu(tasks, direct),

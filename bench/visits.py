@@ -19,7 +19,7 @@ from typing import Final
 
 from bench import Figure
 from bench.rig.ledger import Ledger, sqlite_ledger, wait_done
-from bench.rig.peer_browsers import PEERS, running_peers
+from bench.rig.peer_browsers import PEERS, each_of, running_peers
 from bench.rig.server import Server, running
 from bench.rig.site import DESK_PATH, small_page
 from tabherd.edge.server import STORE_FILE
@@ -52,11 +52,13 @@ def run() -> dict[str, Figure]:
         url = site + DESK_PATH
         ours: list[float] = []
         sessions: list[float] = []
-        theirs: dict[str, list[float]] = {peer.name: [] for peer in peers}
+        theirs: dict[str, list[float]] = {}
         for turn in range(1 + ROUNDS):
             # The first, which is shorter, is for what is made at first use.
             share = 1 if turn else 4
-            measured = {peer.name: peer.visits_per_s(_count(peer.name) // share, AT_ONCE, url) for peer in peers}
+            measured = each_of(
+                peers, absent, lambda peer, share=share: peer.visits_per_s(_count(peer.name) // share, AT_ONCE, url)
+            )
             by_tasks, by_sessions = (
                 _tasks(server, ledger, url, VISITS // share),
                 _sessions(server, url, VISITS // share),
@@ -65,7 +67,8 @@ def run() -> dict[str, Figure]:
                 ours.append(by_tasks)
                 sessions.append(by_sessions)
                 for name, per_s in measured.items():
-                    theirs[name].append(per_s)
+                    theirs.setdefault(name, []).append(per_s)
+    theirs = {name: samples for name, samples in theirs.items() if name not in absent}
     figures = {
         f"visits_per_s_{AT_ONCE}_at_once": Figure.median_of(
             ours, "/s", others={"sessions over HTTP": sessions, **theirs}, absent=absent

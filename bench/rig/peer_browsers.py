@@ -15,7 +15,7 @@ import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -74,13 +74,14 @@ class Absent(Exception):
 
 
 class RunningPeer:
-    """A peer that takes orders, one at a time. Made by `running_peer`."""
+    """A peer that takes orders, one at a time, each of which raises `Absent` if it fails. Made by `running_peer`."""
 
-    def __init__(self, peer: Peer, process: subprocess.Popen[bytes], mark: str, port: int) -> None:
+    def __init__(self, peer: Peer, process: subprocess.Popen[bytes], mark: str, port: int, log: Path) -> None:
         self.name = peer.name
         self.port = port
         self._process = process
         self._mark = mark
+        self._log = log
 
     @property
     def pid(self) -> int:
@@ -121,12 +122,13 @@ class RunningPeer:
         return self.answer(ANSWER_LIMIT_S)
 
     def answer(self, limit_s: float) -> Any:
-        """What it says next; RuntimeError when it says nothing."""
+        """What it says next."""
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], limit_s)
         line = self._process.stdout.readline() if readable else b""
         if not line:
-            raise RuntimeError(f"{self.name} did not answer within {limit_s} s, or has ended.")
+            words = " ".join(self._log.read_text("utf-8", errors="replace").split())[-WORDS_SHOWN:]
+            raise Absent(f"no answer within {limit_s:.0f} s: {words}" if not readable else f"has ended: {words}")
         return msgspec.json.decode(line)
 
 
@@ -150,13 +152,9 @@ def running_peer(peer: Peer, *, places: int) -> Iterator[RunningPeer]:
                 cwd=PEERS_DIR,
                 start_new_session=True,
             )
-        running = RunningPeer(peer, process, mark, port)
+        running = RunningPeer(peer, process, mark, port, log)
         try:
-            try:
-                running.answer(START_LIMIT_S)
-            except RuntimeError:
-                words = " ".join(log.read_text("utf-8", errors="replace").split())
-                raise Absent(f"does not start: {words[:WORDS_SHOWN]}") from None
+            running.answer(START_LIMIT_S)
             yield running
         finally:
             _end(process, mark)
@@ -174,6 +172,20 @@ def running_peers(peers: Sequence[Peer], *, places: int) -> Iterator[tuple[list[
             except Absent as why:
                 absent[peer.name] = str(why)
         yield there, absent
+
+
+def each_of(
+    peers: list[RunningPeer], absent: dict[str, str], measure: Callable[[RunningPeer], float]
+) -> dict[str, float]:
+    """What is measured of each, by name. One that fails is absent from then on, and has no part in the run."""
+    measured: dict[str, float] = {}
+    for peer in list(peers):
+        try:
+            measured[peer.name] = measure(peer)
+        except Absent as why:
+            peers.remove(peer)
+            absent[peer.name] = str(why)
+    return measured
 
 
 def version(package: str) -> str:
