@@ -32,11 +32,11 @@ def is_whole(herd: Herd, sessions: list[wire.SessionView]) -> bool:
     return True
 
 
-async def dead(herd: Herd, member: Member) -> Node:
-    """Killed and declared dead, with nobody at its things yet."""
+async def dead(herd: Herd, member: Member, boot_id: str = "") -> Node:
+    """Killed and declared dead, with nobody at its things yet; on a machine of its own, if that is named."""
     herd.kill(member)
     member.is_gone = True
-    outcome = await herd.disk.apply(Update(changed(member.node, state=NodeState.DEAD)))
+    outcome = await herd.disk.apply(Update(changed(member.node, state=NodeState.DEAD, boot_id=boot_id)))
     assert isinstance(outcome, Applied)
     (gone,) = outcome.rows
     assert isinstance(gone, Node)
@@ -168,3 +168,21 @@ async def end_everything(herd: Herd) -> None:
                 (again,) = [each for each in herd.disk.rows(Node) if each.id == member.node.id]
                 await asyncio.gather(*(other.broker._inherit(again) for other in herd.alive))
     await asyncio.sleep(1)
+
+
+@in_herd(nodes=2)
+async def test_a_process_of_another_machine_is_not_taken_for_dead_by_whoever_cannot_see_it(herd: Herd) -> None:
+    herd[1].broker._owners._alive.add(77)  # type: ignore[attr-defined]
+    session = await herd.open(herd[1], owner=wire.Owner(pid=77))
+    await herd[2].broker._inherit(await dead(herd, herd[1], "elsewhere"))
+    await herd.until(lambda: is_whole(herd, [session]))
+    await asyncio.sleep(30)
+    assert is_whole(herd, [session])
+
+
+@in_herd(nodes=2)
+async def test_what_a_node_had_leased_for_its_own_tasks_ends_with_it(herd: Herd) -> None:
+    session = await herd.open(herd[1], owner=wire.Owner(pid=herd[1].node.pid))
+    await herd[2].broker._inherit(await dead(herd, herd[1], "elsewhere"))
+    (row,) = [row for row in herd.disk.rows(Session) if row.id == session.session_id]
+    assert (row.state, row.end_reason) == (LeaseState.CLOSED, "owner_dead")

@@ -218,10 +218,10 @@ class Adoption:
         """Bring back a session that is in no browser, or settle it if it was not in use or its time is over."""
         is_held = row.state in (LeaseState.ACTIVE, LeaseState.RECOVERING)
         if not is_held or row.pool not in self._pools:
-            await patiently(lambda: self._leases.settle_leftover(row, reason))
+            await self.settle(row, reason)
             return
         if self._clock() >= row.deadline_at:
-            await patiently(lambda: self._leases.settle_leftover(row, "deadline"))
+            await self.settle(row, "deadline")
             return
         await self._checkpoints.load(row.id)
         await self._files.load(row)
@@ -231,6 +231,10 @@ class Adoption:
         self._note_silence(live)
         self._pause_again(live)
         self._recovery.resume(live, reason)
+
+    async def settle(self, row: Session, reason: str) -> None:
+        """End a session that is in no browser."""
+        await patiently(lambda: self._leases.settle_leftover(row, reason))
 
     def _pause_again(self, live: LiveSession) -> None:
         """What a person has, a person keeps."""

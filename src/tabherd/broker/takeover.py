@@ -70,9 +70,14 @@ class Takeover:
             wanted = [row for row in rows if self._has_room(row, number)][:share]
             for row in wanted:
                 claimed = await self._claim(gone, row)
-                if claimed is not None:
+                if claimed is None:
+                    continue
+                if row.owner_pid == gone.pid:
+                    # That node leased it for a task of its own.
+                    await self._adoption.settle(claimed, "owner_dead")
+                else:
                     await self._adoption.take_up(claimed, "node_died")
-                    taken += 1
+                taken += 1
             await asyncio.sleep(PASS_PAUSE_S)
         if taken:
             log.info("sessions of a node that is over were taken up", nodeId=gone.id, sessions=taken)
@@ -86,9 +91,13 @@ class Takeover:
     async def _claim(self, gone: Node, row: Session) -> Session | None:
         """The row as ours; None if somebody else has it, or its node is back."""
         tabs = await self._store.select(Tab, {"session_id": row.id})
+        ours = changed(row, node_id=self._node_id)
+        if gone.boot_id != self._membership.node.boot_id:
+            # A process of another machine: nobody here can see whether it lives, and that proves nothing.
+            ours = changed(ours, owner_pid=0, owner_started=0)
         outcome = await self._store.apply(
             Require(Node, gone.id, gone.version),
-            Update(changed(row, node_id=self._node_id)),
+            Update(ours),
             *(Update(changed(tab, node_id=self._node_id)) for tab in tabs),
         )
         if not isinstance(outcome, Applied):
