@@ -5,18 +5,41 @@ Invariants:
   life changes that row first, so no write of it lands later, however long it was on its way.
 - A node that does not trust itself asks for nothing: whoever needs the store is refused at once, and does not wait for
   a connection that says nothing.
+- A change of what stands whose answer was lost is answered when it is known whether it happened, however long the store
+  is away: what this node has in memory and what is on disk must not go apart. Its guards let it happen once only, so it
+  is sent again, and a conflict with its own effect is no conflict. Whoever makes something new hears of the doubt, and
+  settles it: nobody waits for what may not be there.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..core.model import Node, RowT
+import msgspec
+
+from ..core.model import Node, Row, RowT
 from ..errors import StoreUnavailable
-from ..store.base import Applied, Conflict, Op, Outcome, Require, Scalar, Store
+from ..store.base import (
+    Add,
+    Applied,
+    Conflict,
+    Delete,
+    Insert,
+    Op,
+    Outcome,
+    Put,
+    Require,
+    Scalar,
+    Store,
+    Update,
+    is_in_doubt,
+)
 
 FENCED: Final = "fenced"
+# How long a store that does not answer is left alone.
+RETRY_S: Final = 0.5
 
 
 class FencedStore:
@@ -38,7 +61,12 @@ class FencedStore:
     async def apply(self, *ops: Op) -> Outcome:
         self._refuse_untrusted()
         # The fence first: a node that is out must not even learn what else stands in its way.
-        outcome = await self._store.apply(self._fence, *ops)
+        try:
+            outcome = await self._store.apply(self._fence, *ops)
+        except StoreUnavailable as error:
+            if not is_in_doubt(error) or not _is_change(ops):
+                raise
+            outcome = await self._settle_doubt(ops)
         match outcome:
             case Applied(rows=rows):
                 return Applied(rows[1:])
@@ -47,6 +75,37 @@ class FencedStore:
                 raise fenced()
             case Conflict():
                 return Conflict(outcome.index - 1, outcome.reason, outcome.row, outcome.value)
+
+    async def _settle_doubt(self, ops: tuple[Op, ...]) -> Outcome:
+        """What became of a write that nobody has heard of again."""
+        while True:
+            await asyncio.sleep(RETRY_S)
+            try:
+                outcome = await self._store.apply(self._fence, *ops)
+                if isinstance(outcome, Conflict) and outcome.index > 0:
+                    rows = [await self._as_written(op) for op in ops]
+                    if all(is_so for is_so, _ in rows):
+                        return Applied((None, *(row for _, row in rows)))
+                return outcome
+            except StoreUnavailable as error:
+                if not error.retryable:
+                    raise
+
+    async def _as_written(self, op: Op) -> tuple[bool, Row | None]:
+        """Whether that stands as the operation leaves it, and what does."""
+        match op:
+            case Update(row=row):
+                standing = await self._store.get(type(row), row.id)
+                given = {"version": row.version + 1}
+                if standing is not None and op.numbered is not None:
+                    given[op.numbered] = getattr(standing, op.numbered)
+                return standing == msgspec.structs.replace(row, **given), standing
+            case Delete(table=table, id=id):
+                return await self._store.get(table, id) is None, None
+            case Put(row=row):
+                return True, await self._store.get(type(row), row.id)
+            case Insert() | Add() | Require():
+                return True, None
 
     async def get(self, table: type[RowT], id: str) -> RowT | None:
         self._refuse_untrusted()
@@ -73,6 +132,12 @@ class FencedStore:
 
     async def close(self) -> None:
         await self._store.close()
+
+
+def _is_change(ops: tuple[Op, ...]) -> bool:
+    """Whether all it does is to change or remove what stands."""
+    kinds = {type(op) for op in ops}
+    return bool(kinds & {Update, Delete}) and Insert not in kinds
 
 
 def fenced() -> StoreUnavailable:
