@@ -89,6 +89,8 @@ class Line:
         self.is_cut = False
         # Whether a cut is silent: nobody hears anything before the limit.
         self.is_silent = False
+        # Until when something may wait for an answer that never comes.
+        self.hung_until_s = 0.0
         # For whom it writes; None before a life has begun.
         self.life: NodeLife | None = None
         # Messages that a cut has caught on their way there.
@@ -150,6 +152,8 @@ class Line:
     def _arrive(self, work: Callable[[], T], answer: asyncio.Future[T], is_write: bool) -> None:
         if not self.is_open:
             is_silent = self.is_silent if self.is_cut else self._database.is_silent
+            if is_silent:
+                self.hung_until_s = self._loop.now_s + STATEMENT_LIMIT_S
             if is_silent and is_write and self.is_cut:
                 self._caught.append(work)
                 self._later(STATEMENT_LIMIT_S, self._refuse, answer, IN_DOUBT)

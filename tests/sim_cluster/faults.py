@@ -129,7 +129,6 @@ class Faults:
         database.is_away = True
         await asyncio.sleep(self._lasting_s())
         database.is_away = False
-        self._world.rules.outage_ended()
         self._world.tell("the database is back")
         for machine in self._world.machines.values():
             if machine.current is not None:

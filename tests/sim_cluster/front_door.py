@@ -66,6 +66,8 @@ class FrontDoor:
     async def _served(self, life: NodeLife, work: Any, leaves_after_s: float | None = None) -> Any:
         """What that server answers; `ConnectionLost` when it ends before."""
         request = life.process.spawn(self._settled(life, work))
+        # A task that is cancelled before it began never looks at it.
+        request.add_done_callback(lambda _: work.close())
         life.requests.add(request)
         request.add_done_callback(life.requests.discard)
         self._world.keep(request)

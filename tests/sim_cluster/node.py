@@ -158,8 +158,9 @@ class Machine:
         self.pid = 0
         self._running: asyncio.Task[None]
         self._is_told = asyncio.Event()
+        self._is_new = True
         # What keeps it from beating that is its own, and not everybody's, and until when something did.
-        self._troubles = 0
+        self._troubles = 1
         self._troubled_until_s = 0.0
 
     def troubled(self) -> None:
@@ -172,7 +173,8 @@ class Machine:
 
     def had_trouble(self, within_s: float) -> bool:
         """Whether that was so lately."""
-        return self._troubles > 0 or self._troubled_until_s > self.world.loop.now_s - within_s
+        since_s = self.world.loop.now_s - within_s
+        return self._troubles > 0 or self._troubled_until_s > since_s or self.line.hung_until_s > since_s
 
     def steady(self) -> float:
         return (self.world.loop.now_s - self._began_s) * 1000 * self._rate
@@ -188,8 +190,8 @@ class Machine:
         self.process = Process(self.world.loop)
         self.line = Line(self.world, self.process)
         self.touch = Life(self.world.chance, self.world.tell)
-        if self.pid:
-            self.untroubled()
+        # Until it has joined the cluster.
+        self._is_new = True
         self.pid = self.world.mint_number()
         self.alive_pids.add(self.pid)
         self._is_told = asyncio.Event()
@@ -199,7 +201,8 @@ class Machine:
     def kill(self) -> None:
         """The server is gone at once; its browsers run on."""
         self.world.tell(f"{self.node_id} is killed")
-        self.troubled()
+        if not self._is_new:
+            self.troubled()
         self.touch.is_dead = True
         self.alive_pids.discard(self.pid)
         self.process.kill()
@@ -235,6 +238,9 @@ class Machine:
         except errors.StoreUnavailable:
             await asyncio.sleep(RETRY_S)
             return
+        if self._is_new:
+            self._is_new = False
+            self.untroubled()
         life.make_broker()
         self.current = life
         world.lives.append(life)

@@ -65,7 +65,6 @@ class Rules:
         self._runs: Counter[str] = Counter()
         # By tab: whose command is in which page.
         self._acting: dict[str, tuple[NodeLife, SimTab, str]] = {}
-        self._outage_ended_s = 0.0
         # Commands that callers were told about: id -> the outcome they heard.
         self.told: dict[str, str] = {}
 
@@ -78,10 +77,6 @@ class Rules:
     def named_process(self, session_id: str, node_id: str, pid: int) -> None:
         """The owner of the session is a process on that machine."""
         self._pid_of[session_id] = node_id, pid
-
-    def outage_ended(self) -> None:
-        """The database is back, for everybody."""
-        self._outage_ended_s = self._world.loop.now_s
 
     # --- Transactions ---------------------------------------------------------------------------------------
 
@@ -171,9 +166,6 @@ class Rules:
         world.tell(f"{dead.id} (epoch {dead.epoch}) is declared dead")
         if not world.machines[dead.id].had_trouble(BEATEN_S):
             world.violate(f"{dead.id} is declared dead, and nothing kept it from beating but the database")
-        # A little less: the clocks of nodes are not quite right.
-        if world.loop.now_s - self._outage_ended_s < world.config.cluster.dead_after_s * 0.9:
-            world.violate(f"{dead.id} is declared dead just after the database was away for everybody")
 
     def _check_counts(self) -> None:
         database = self._world.database

@@ -18,6 +18,7 @@ from tests.sim.fakes import SimTab, Violation, sim_perform
 
 from tabherd import config, errors, wire
 from tabherd.actions.progress import Progress
+from tabherd.cluster.fenced_store import is_fenced
 
 from .clients import Clients
 from .database import Database
@@ -86,6 +87,8 @@ class World:
         # Of all nodes, in the order in which they began.
         self.lives: list[NodeLife] = []
         self._minted = 0
+        # What the nodes have logged.
+        self.logs: list[Any] = []
         self.steps = 0
         self.machines: dict[str, Machine] = {}
         for number in range(1, self.chance.choice((2, 2, 2, 3, 3, 4, 5)) + 1):
@@ -108,7 +111,7 @@ class World:
         self.loop.set_exception_handler(self._task_failed)
         was_collecting = gc.isenabled()
         gc.disable()
-        with structlog.testing.capture_logs() as logs:
+        with structlog.testing.capture_logs() as self.logs:
             try:
                 self._playing = self.loop.create_task(self._play())
                 self.loop.run_until_complete(asyncio.wait([self._playing]))
@@ -128,9 +131,8 @@ class World:
         if self._violation is not None:
             raise self._violation
         self._playing.result()
-        for entry in logs:
-            # That others have ended it is what a node says at the level of errors.
-            if entry["log_level"] == "error" and "declared this one dead" not in entry["event"]:
+        for entry in self.logs:
+            if entry["log_level"] == "error" and not _is_end_of_life(entry):
                 raise Violation(f"something failed unheard: {entry}")
 
     def _task_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -226,3 +228,11 @@ class World:
             return await sim_perform(tab, action, progress)
         except Violation as violation:
             self.violate(str(violation))
+
+
+def _is_end_of_life(entry: Any) -> bool:
+    """Whether a node says no more than that others have ended it."""
+    error = entry.get("exc_info")
+    if isinstance(error, errors.StoreUnavailable):
+        return is_fenced(error)
+    return "declared this one dead" in entry["event"]
