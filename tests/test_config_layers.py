@@ -30,6 +30,11 @@ def test_a_file_that_is_no_file_cannot_be_read(tmp_path: Path) -> None:
         load(tmp_path, {})
 
 
+def test_a_file_nested_beyond_reason_cannot_be_read_either() -> None:
+    with pytest.raises(InvalidRequest, match="cannot be read"):
+        Layers().tree_of(b"a = " + b"[" * 5_000)
+
+
 def test_the_limits_and_lifetimes_of_tasks_are_what_zero_keeps() -> None:
     assert dict(kept_keys()) == {
         "scheduler": (

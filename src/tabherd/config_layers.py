@@ -71,7 +71,7 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True):
         """What such a file says."""
         try:
             return tomllib.loads((content or b"").decode())
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise self._unreadable(error) from None
 
     def config_of(self, tree: Tree, current: Config | None = None) -> Config:
