@@ -170,6 +170,7 @@ class LockLink:
 
     def lose(self) -> None:
         """The connections break; its process hears so, if it runs, when its line is open."""
+        self._world.lock_rules.lost(self._life)
         for hold in self._server.end(self):
             self._life.process.call_later(self._world.chance.random() * 0.01, hold.lose)
         # Others are opened when they are needed.

@@ -7,6 +7,7 @@ broker, serve until others declare it dead or it is told to stop, end in order, 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.broker.claim_twin import ClaimTwin
@@ -23,11 +24,12 @@ from tabherd.cluster.cluster import Cluster
 from tabherd.cluster.fenced_store import FencedStore
 from tabherd.cluster.membership import Membership, join
 from tabherd.core.lifecycle import NodeState
-from tabherd.core.model import Node
+from tabherd.core.model import Node, Task, changed
 from tabherd.edge.joining import Joined
 from tabherd.edge.routing import Routing, routing_of
 from tabherd.locks.base import marker_of
 from tabherd.metrics import Metrics
+from tabherd.store.task_claims import Bounds
 
 from .database import Line
 from .hearsay import Hearsay
@@ -51,13 +53,41 @@ class FencedClaims(ClaimTwin):
 
     def __init__(self, life: NodeLife) -> None:
         super().__init__(life.world.turns, life.node, life.line.pause)
-        self._fenced = life.membership.fenced
+        self._life = life
+        self._world = life.world
+
+    async def claim(self, pool: str, most: int, bounds: Bounds) -> list[Task]:
+        await self._pause()
+        self._refuse_fenced()
+        before = dict(self._world.database.rows(Task))
+        claimed = self._turns.claim(self._node.id, pool, most, bounds)
+        for row in claimed:
+            self._wrote(before[row.id], row)
+        await self._pause()
+        return claimed
+
+    async def write(self, rows: Sequence[Task]) -> set[str]:
+        await self._pause()
+        self._refuse_fenced()
+        standing = self._world.database.rows(Task)
+        written = {row.id for row in rows if row.id in standing and standing[row.id].version == row.version}
+        for row in rows:
+            if row.id in written:
+                before, standing[row.id] = standing[row.id], changed(row, version=row.version + 1)
+                self._wrote(before, standing[row.id])
+        await self._pause()
+        return written
+
+    def _wrote(self, before: Task, row: Task) -> None:
+        if self._life.is_shut_out:
+            self._world.violate(f"{self._node.id} (epoch {self._node.epoch}) writes {row.id} after its end")
+        self._world.task_rules.wrote(before, row, self._life)
 
     def _refuse_fenced(self) -> None:
         try:
             super()._refuse_fenced()
         except errors.StoreUnavailable:
-            self._fenced()
+            self._life.membership.fenced()
             raise
 
 

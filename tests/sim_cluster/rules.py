@@ -29,7 +29,7 @@ from tabherd import wire
 from tabherd.broker.task_archive import ARCHIVED
 from tabherd.core import caps, lease
 from tabherd.core.lifecycle import LEASE, LeaseState, NodeState, is_terminal
-from tabherd.core.model import ArchivedTask, Checkpoint, Node, Row, Session, Tab, Waiter
+from tabherd.core.model import ArchivedTask, Checkpoint, NamedLock, Node, Row, Session, Tab, Task, Waiter
 from tabherd.store.base import Add, Applied, Delete, Insert, Op, Outcome, Put, Require, Update
 
 if TYPE_CHECKING:
@@ -106,8 +106,10 @@ class Rules:
             match op:
                 case Add():
                     is_counted = True
-                case Delete(table=table):
+                case Delete(table=table, id=id):
                     is_counted = is_counted or table in COUNTED
+                    if isinstance(gone := before.rows[table, id], NamedLock):
+                        world.lock_rules.removed(gone, writer)
                 case Require():
                     pass
                 case _:
@@ -124,6 +126,12 @@ class Rules:
                 self._check_session(old, new, writer)
             case Node(state=NodeState.DEAD) if isinstance(old, Node) and old.state is NodeState.UP:
                 self._check_death(new)
+            case Task():
+                assert old is None or isinstance(old, Task)
+                self._world.task_rules.wrote(old, new, writer)
+            case NamedLock():
+                assert old is None or isinstance(old, NamedLock)
+                self._world.lock_rules.wrote(old, new, writer)
             case _:
                 pass
 
@@ -224,8 +232,11 @@ class Rules:
         if other is not life and page.target.active is not None and not other.is_over and not other.is_shut_out:
             world.violate(f"{label} starts on {row.id} at {life.node.id} while {command} is at {other.node.id}")
         self._acting[row.id] = life, tab, label
+        if label.startswith("task"):
+            world.task_rules.check_run(life, label)
+            return
         self._runs[label] += 1
-        if self._runs[label] > 1 and not label.startswith("repeatable"):
+        if self._runs[label] > 1:
             world.violate(f"{label} runs a second time")
 
     def _tab_id(self, life: NodeLife, tab: SimTab) -> str:
@@ -255,9 +266,9 @@ class Rules:
             self._check_node(life)
         for command_id, told in self.told.items():
             for life in world.lives:
-                if not life.is_over and (stored := await life.broker._ledger.find(command_id)) is not None:
-                    if stored.state != told:
-                        world.violate(f"{command_id}: its caller heard {told}, the ledger says {stored.state}")
+                stored = None if life.is_over else await life.broker._ledger.find(command_id)
+                if stored is not None and stored.state != told:
+                    world.violate(f"{command_id}: its caller heard {told}, the ledger says {stored.state}")
 
     def _check_node(self, life: NodeLife) -> None:
         """Nothing is left on one node."""

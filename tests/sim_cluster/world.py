@@ -24,10 +24,14 @@ from .clients import Clients
 from .database import Database
 from .faults import Faults
 from .front_door import Call, ConnectionLost, FrontDoor
+from .lock_clients import LockClients
+from .lock_rules import LockRules
 from .lock_server import LockServer
 from .machine_loop import MachineLoop
 from .node import Machine, NodeLife
 from .rules import Rules
+from .task_clients import TaskClients
+from .task_rules import TaskRules
 
 T = TypeVar("T")
 # A quarter of the defaults, so that a history is short; what counts is how they relate to each other.
@@ -80,6 +84,8 @@ class World:
         scheduler = msgspec.structs.replace(CONFIG.scheduler, attempts_max=self.chance.choice((1, 2)))
         self.config = msgspec.structs.replace(CONFIG, scheduler=scheduler)
         self.rules = Rules(self)
+        self.task_rules = TaskRules(self)
+        self.lock_rules = LockRules(self)
         self.database = Database(self)
         self.turns = Turns(self.database)
         self.lock_server = LockServer()
@@ -101,6 +107,8 @@ class World:
         # Everybody who does something in this history.
         self._actors: list[asyncio.Task[None]] = []
         self.clients = Clients(self)
+        self.task_clients = TaskClients(self)
+        self.lock_clients = LockClients(self)
         self.faults = Faults(self)
 
     # --- Running --------------------------------------------------------------------------------------------
@@ -146,6 +154,8 @@ class World:
         for machine in self.machines.values():
             machine.start()
         self.clients.start()
+        self.task_clients.start()
+        self.lock_clients.start()
         self.start(self.faults.happen())
         until_s = self.loop.now_s + ACTED_WITHIN_S
         while waiting := [actor for actor in self._actors if not actor.done()]:
@@ -157,6 +167,8 @@ class World:
         self.tell("everybody leaves; time passes")
         await asyncio.sleep(LONG_AFTER_S)
         await self.rules.check_end()
+        self.task_rules.check_end()
+        self.lock_rules.check_end()
 
     async def _clear(self) -> None:
         """Nothing may outlast the history, nor what begins because something was ended."""

@@ -1,0 +1,105 @@
+"""What must hold of tasks in a simulated cluster.
+
+Invariants (checked at every write of a task, and when one reaches a page):
+- a task ends once, and its end never changes; whoever is told of an end is told of that one;
+- what a node has claimed is written by that node alone, unless it is over;
+- one that reaches a page says so on disk, and is of the node that sends it; it reaches it once, or, if it may be
+  repeated, as often as the settings allow, through whatever happens to nodes;
+- a key stands for one task.
+At the end: every task that was acknowledged is over, and one that is done has run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tabherd.core.lifecycle import TASK, NodeState, TaskState, is_terminal
+from tabherd.core.model import Node, Task
+
+from .task_clients import Asked
+
+if TYPE_CHECKING:
+    from .node import NodeLife
+    from .world import World
+
+
+class TaskRules:
+    """The judge of tasks."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._asked: dict[str, Asked] = {}
+        # Tasks that were acknowledged, by label, and how each ended.
+        self._ids: dict[str, str] = {}
+        self._ends: dict[str, Task] = {}
+        # How often each step reached a page.
+        self._runs: Counter[str] = Counter()
+
+    # --- What callers ask and hear --------------------------------------------------------------------------
+
+    def ask(self, asked: Asked) -> None:
+        self._asked[asked.label] = asked
+
+    def acknowledged(self, asked: Asked, task_id: str) -> None:
+        world = self._world
+        world.tell(f"{asked.label} of {asked.agent} is {task_id}")
+        if self._ids.setdefault(asked.label, task_id) != task_id:
+            world.violate(f"{asked.label} is {task_id} after it was {self._ids[asked.label]}")
+        if task_id not in world.database.rows(Task) and task_id not in self._ends:
+            world.violate(f"{task_id} was acknowledged but is not on disk")
+
+    def told(self, task_id: str, state: str) -> None:
+        self._world.tell(f"{task_id} is {state}")
+        end = self._ends.get(task_id)
+        if is_terminal(TASK, TaskState(state)) and (end is None or end.state != state):
+            self._world.violate(f"{task_id} is said to be {state}, but on disk it is {end.state if end else 'alive'}")
+
+    # --- Rows -----------------------------------------------------------------------------------------------
+
+    def wrote(self, old: Task | None, new: Task, writer: NodeLife | None) -> None:
+        """A row has landed."""
+        world = self._world
+        if world.is_violated:
+            return
+        if (end := self._ends.get(new.id)) is not None and end.state is not new.state:
+            world.violate(f"{new.id} was {end.state} and is {new.state}")
+        if old is not None and old.node_id and writer is not None and old.node_id != writer.node.id:
+            node = world.database.row(Node, old.node_id)
+            if node is not None and node.state is NodeState.UP:
+                world.violate(f"{writer.node.id} writes {new.id}, which {old.node_id} has")
+        if is_terminal(TASK, new.state):
+            self._ends[new.id] = new
+
+    def check_run(self, life: NodeLife, label: str) -> None:
+        """It is sent to a page."""
+        world = self._world
+        asked = self._asked[label.partition(".")[0]]
+        needle = f"|{label}|"
+        rows = [row for row in world.database.rows(Task).values() if needle in row.request]
+        row = next((row for row in rows if row.state is TaskState.RUNNING), None)
+        if row is None or row.node_id != life.node.id:
+            world.violate(f"{label} is sent by {life.node.id}, and on disk it is {[str(row.state) for row in rows]}")
+        self._runs[label] += 1
+        most = world.config.scheduler.attempts_max if asked.is_idempotent else 1
+        if self._runs[label] > most:
+            world.violate(f"{label} reaches a page {self._runs[label]} times, and may {most} times")
+
+    # --- At the end -----------------------------------------------------------------------------------------
+
+    def check_end(self) -> None:
+        world = self._world
+        for label, task_id in self._ids.items():
+            end = self._ends.get(task_id)
+            if end is None:
+                world.violate(f"{task_id} ({label}) was acknowledged and never ended")
+            if end.state is TaskState.DONE and not any(self._runs[name] for name in (label, f"{label}.0")):
+                world.violate(f"{task_id} ({label}) is done and has never run")
+        left = [row.id for row in world.database.rows(Task).values() if not is_terminal(TASK, row.state)]
+        if left:
+            world.violate(f"tasks are left: {left}")
+        for machine in world.machines.values():
+            assert machine.current is not None
+            scheduler = machine.current.broker.tasking.scheduler
+            if scheduler.count_live or scheduler.queue.waiting or scheduler.queue.in_flight:
+                world.violate(f"{machine.node_id} counts tasks that are over: {scheduler.count_live}")
