@@ -10,9 +10,14 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 # Tests that run side by side; each may have a Chromium of its own.
 WORKERS ?= 3
-# Simulated histories: `make sim SEEDS=n` runs n of them, `make sim SEED=k` replays one.
+# Simulated histories: `make sim SEEDS=n` runs n of them, `make sim SEED=k` replays one; CLUSTER=1 is several nodes.
 SEEDS ?= 2000
+# The long campaign: histories of one node and of several, kills of each thing that can be killed, an hour, inputs.
 SOAK_SEEDS ?= 100000
+SOAK_CLUSTER_SEEDS ?= 5000
+SOAK_KILLS ?= 100
+SOAK_MINUTES ?= 60
+SOAK_CASES ?= 1000000
 
 .PHONY: help up down test check sim soak parity bench docs screenshots clean
 
@@ -34,23 +39,28 @@ check: ## format, lint, types, imports, fast tests: under a minute
 	@tools/setup dev
 	@tools/check
 
-sim: ## simulated histories: SEEDS=n runs n, SEED=k replays one
+sim: ## simulated histories: SEEDS=n runs n, SEED=k replays one, CLUSTER=1 of several nodes
 	@tools/setup dev
-	@$(PYTHON) -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+	@$(PYTHON) -m tests.$(if $(CLUSTER),sim_cluster,sim) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-soak: ## the long campaign: browsers killed under real callers, then simulated histories
+soak: ## the long campaign, which takes hours: histories, inputs, kills, overload, an hour of a crowd
 	@tools/setup dev
+	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS)
+	@$(PYTHON) -m tests.sim_cluster --seeds $(SOAK_CLUSTER_SEEDS)
+	@$(PYTHON) -m tests.fuzz --cases $(SOAK_CASES)
+	@$(PYTHON) -m tests.campaign crash --store sqlite --kills $(SOAK_KILLS)
+	@$(PYTHON) -m tests.campaign crash --store postgres --kills $(SOAK_KILLS)
 	@KILLING_S=60 $(PYTHON) -m pytest tests/server/test_crash.py
 	@OVERLOAD_S=60 $(PYTHON) -m pytest tests/server/test_task_overload.py
 	@FAULTS_S=60 $(PYTHON) -m pytest tests/cluster/test_faults_backends.py
-	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS)
+	@$(PYTHON) -m tests.campaign soak --minutes $(SOAK_MINUTES)
 
 parity: ## the engine beside Playwright, each situation TIMES times; NAME=situation for one
 	@tools/setup dev
 	@$(PYTHON) -m tests.parity --times $(or $(TIMES),1) $(if $(NAME),--only $(NAME))
 
 bench: ## measure; NAME=name for one, QUICK=1 for the short ones, DOCS=1 to write docs/benchmarks.md
-	@tools/setup dev
+	@tools/setup bench
 	@$(PYTHON) -m bench $(NAME) $(if $(QUICK),--quick) $(if $(DOCS),--docs)
 
 docs: ## write the reference, its diagrams and the synchronous client from the code; build the site
