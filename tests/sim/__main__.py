@@ -1,4 +1,7 @@
-"""Run simulated histories: `--seed K` replays one and prints it, `--seeds N` runs N, `--first F` from seed F on."""
+"""Run simulated histories: `--seeds N` plays N, from `--first F` on, in `--workers W` processes; `--seed K` replays one
+and prints it. A violation is told as the shortest history that shows it. `--coverage` adds which verbs were under way
+when what went wrong; `--ablations` writes the page that says how each safeguard is proven.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import argparse
 import sys
 import time
 
-from .fakes import Violation
+from .campaign import campaign
+from .coverage import Coverage
+from .minimise import Failure, minimise, play
 from .world import World
 
 
@@ -15,24 +20,47 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--coverage", action="store_true")
+    parser.add_argument("--ablations", action="store_true")
     args = parser.parse_args()
-    seeds = [args.seed] if args.seed is not None else range(args.first, args.first + args.seeds)
-    began = time.perf_counter()
-    steps = 0
-    for seed in seeds:
-        world = World(seed)
-        try:
-            world.run()
-        except Violation as violation:
-            print("\n".join(world.history))
-            print(f"seed {seed}: {violation}\nreplay it with: make sim SEED={seed}")
-            return 1
-        steps += world.steps
-        if args.seed is not None:
-            print("\n".join(world.history))
-    elapsed = time.perf_counter() - began
-    print(f"{len(seeds)} histories, {steps} steps, 0 violations, {len(seeds) / elapsed:.0f} histories/s")
+    if args.ablations:
+        from .ablation_page import write
+
+        return write()
+    if args.seed is not None:
+        return _replay(args.seed)
+    coverage, count, began = Coverage(), 0, time.perf_counter()
+    for played in campaign(range(args.first, args.first + args.seeds), args.workers):
+        coverage.add(played.coverage)
+        count += played.count
+        if played.failures:
+            return _tell(played.failures[0])
+    elapsed_s = time.perf_counter() - began
+    if args.coverage:
+        print(coverage.table())
+    calls, faults = coverage.verbs.total(), coverage.faults.total()
+    print(
+        f"{count} histories, {calls} calls, {faults} faults, 0 violations, "
+        f"{count / elapsed_s:.0f} histories/s ({elapsed_s:.0f} s)"
+    )
     return 0
+
+
+def _replay(seed: int) -> int:
+    failure = play(World, seed)
+    if failure is not None:
+        return _tell(failure)
+    world = World(seed)
+    world.run()
+    print("\n".join(world.history))
+    print(f"seed {seed}: no violation")
+    return 0
+
+
+def _tell(failure: Failure) -> int:
+    print(minimise(World, failure).story())
+    return 1
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ duration of a run; `test_ablations.py` demands a violation within a bounded numb
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,23 +29,33 @@ from tabherd.core.lifecycle import LeaseState, TabState
 from tabherd.core.model import Idempotency, Tab, changed
 
 from .fakes import SimBrowser, SimMarks, SimOwners
+from .minimise import MakeWorld
 from .world import World
 
-Patch = Callable[[pytest.MonkeyPatch], Callable[[int], World]]
+Patch = Callable[[pytest.MonkeyPatch], MakeWorld]
 
 
 def patching(owner: Any, name: str, replacement: Any) -> Patch:
     """The broker without one of its methods."""
 
-    def patch(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+    def patch(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
         monkeypatch.setattr(owner, name, replacement)
         return World
 
+    instead = replacement.__name__.strip("_").removesuffix("_async").replace("_", " ")
+    what = f"`{owner.__name__.rsplit('.', 1)[-1]}.{name}`"
+    patch.__doc__ = f"{what} does nothing" if instead == "nothing" else f"Instead of {what}: {instead}"
     return patch
 
 
-def _caps_outside_the_transaction(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
-    return lambda seed: World(seed, drop_caps=True)
+def off(patch: Patch) -> str:
+    """What is switched off, in words."""
+    return " ".join((patch.__doc__ or "").split()).rstrip(".")
+
+
+def _caps_outside_the_transaction(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
+    """Counters are moved without looking at their caps."""
+    return partial(World, drop_caps=True)
 
 
 async def _bind_without_record(self: Opening, reserved: Any, browser: Any, seat: Any, page: Any) -> Any:
@@ -72,11 +83,16 @@ def _nothing(*args: Any, **kwargs: Any) -> tuple[()]:
     return ()
 
 
+def _forget_all_marks(self: SimMarks) -> dict[str, int]:
+    self._file.clear()
+    return {}
+
+
 def _forget_mark(self: Recovery, tab: Any, **how: Any) -> None:
     tab.unmark()
 
 
-def _forget_waiters(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _forget_waiters(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """Neither is turned away who waits when the session changes hands, nor is the lease looked at after the wait."""
 
     def turn_away_running(live: Any, error: Any) -> None:
@@ -89,7 +105,9 @@ def _forget_waiters(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
     return World
 
 
-def _rebuild_for_each_witness(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _rebuild_for_each_witness(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
+    """Everybody who sees a page die has it rebuilt."""
+
     def page_crashed(self: Recovery, tab: Any, target_id: str) -> None:
         for _ in range(2):
             self._go_down(tab)
@@ -141,7 +159,7 @@ ABLATIONS: dict[str, Patch] = {
     "the fence is checked": patching(lease, "check_fence", _nothing),
     "a tab is quarantined after a timeout": patching(Recovery, "quarantine", _forget_mark),
     "silent owners are reaped": patching(Reaper, "sweep", _nothing_async),
-    "commands at work are marked": patching(SimMarks, "left", lambda self: self._file.clear() or {}),
+    "commands at work are marked": patching(SimMarks, "left", _forget_all_marks),
     "unknown contexts are disposed of": patching(SimBrowser, "context_ids", _no_contexts),
     "leftovers of an earlier life are taken up": patching(Adoption, "take_up", _nothing_async),
     "the lease is checked again after a wait": _forget_waiters,

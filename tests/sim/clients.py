@@ -125,9 +125,7 @@ class Clients:
         for _ in range(deed.randrange(3, 6)):
             await asyncio.sleep(2)
             if pid is None:
-                await world.call(
-                    "heartbeat", lambda broker: broker.sessions.heartbeat(caller, view.session_id, beat)
-                )
+                await world.call("heartbeat", lambda broker: broker.sessions.heartbeat(caller, view.session_id, beat))
                 world.rules.hear(view.session_id)
 
     async def _release(self, deed: Deed, agent: str, view: wire.SessionView) -> None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # The life that a task belongs to, if it is one of the broker's, and on behalf of which verb it is at work.
 LIFE: ContextVar[SteppedLife | None] = ContextVar("life", default=None)
-VERB: ContextVar[str] = ContextVar("verb", default="broker's own work")
+OWN_WORK = "broker's own work"
+VERB: ContextVar[str] = ContextVar("verb", default=OWN_WORK)
 
 
 class SteppedLife(Life):
@@ -65,8 +66,10 @@ class SteppedLife(Life):
     def strikes(self, what: str, rate: float) -> bool:
         is_struck = self._paces.strikes(what, rate)
         if is_struck:
-            self._world.coverage.struck(what, VERB.get())
-            self.tell(f"  {what} ({VERB.get()})")
+            # What the start has begun goes on as the broker's own.
+            verb = OWN_WORK if self.is_settled and VERB.get() == "start" else VERB.get()
+            self._world.coverage.struck(what, verb)
+            self.tell(f"  {what} ({verb})")
         return is_struck
 
     def wrote(self) -> None:

@@ -93,7 +93,9 @@ class LockClients:
         if not view.acquired:
             world.tell(f"{agent}/{controller} goes on without lock {name}")
             return
-        assert view.ticket is not None and view.fence is not None and view.lease_ms is not None
+        assert view.ticket is not None
+        assert view.fence is not None
+        assert view.lease_ms is not None
         held = Held(f"{agent}/{controller}", view.ticket, view.fence, view.lease_ms, pid, connection_id)
         world.lock_rules.granted(name, held)
         await self._keep(deed, agent, name, held)

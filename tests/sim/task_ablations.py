@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +26,7 @@ from tabherd.core.task_queue import Limits, TaskQueue, Waiting
 
 from .ablations import Patch, patching
 from .fakes import SimMarks
+from .minimise import MakeWorld
 from .world import World
 
 
@@ -38,7 +38,7 @@ async def _nothing_async(*args: Any, **kwargs: Any) -> None:
     return None
 
 
-def _mark_no_task(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _mark_no_task(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """That a task was sent to a page is known to memory alone."""
     set_mark, clear_mark = SimMarks.set, SimMarks.clear
 
@@ -62,7 +62,7 @@ def _acknowledge_first(self: TaskLog, tasks: list[LiveTask]) -> asyncio.Future[N
     return written
 
 
-def _finish_unsaved(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _finish_unsaved(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """That it was sent is forgotten when it ends, before its end is on disk."""
     finish = Scheduler._finish
 
@@ -74,7 +74,7 @@ def _finish_unsaved(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
     return World
 
 
-def _finish_again(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _finish_again(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """Who cancels a task that runs counts its end, and so does the worker."""
     cancel = Scheduler.cancel
 
@@ -87,7 +87,7 @@ def _finish_again(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
     return World
 
 
-def _put_back_last(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _put_back_last(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """A task that was put back waits like one that has just come."""
 
     def put_back(self: TaskQueue, task_id: str) -> None:
@@ -106,7 +106,7 @@ def _block_for_good(self: Scheduler, live: LiveTask, tab: LiveTab) -> None:
     self._queue.block(live.lane)
 
 
-def _keep_the_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _keep_the_worker(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """A task whose tab is somebody else's stays with its worker until that is free."""
     act = TaskRuns._act
 
@@ -121,7 +121,7 @@ def _keep_the_worker(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
     return World
 
 
-def _lease_without_owner(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _lease_without_owner(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """Nothing says that a session was leased by this server, so nothing ends it with the server."""
 
     def open_session(**fields: Any) -> wire.OpenSession:
@@ -131,7 +131,7 @@ def _lease_without_owner(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Wor
     return World
 
 
-def _trust_the_look(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _trust_the_look(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """That a key is new is looked up, but not part of the write."""
 
     async def submit_keyed(self: TaskIntake, task: LiveTask, key: TaskKey) -> str:
@@ -143,7 +143,7 @@ def _trust_the_look(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
     return World
 
 
-def _leave_with_the_caller(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _leave_with_the_caller(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """Whoever leaves takes along what follows from the write."""
 
     async def with_caller(work: Any, spawn: Any) -> Any:
@@ -166,7 +166,7 @@ def _anybody(self: TaskRuns, caller: Caller, task: Task) -> LiveTab:
 _REAL_TAB_OF = TaskRuns.tab_of
 
 
-def _act_as_owner(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _act_as_owner(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """A task acts for whoever has the tab by now."""
     act = TaskRuns._act
 
@@ -190,7 +190,7 @@ def _try_for_ever(self: Scheduler, row: Task) -> bool:
     return row.is_idempotent
 
 
-def _forget_attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _forget_attempts(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """That it was tried is known to memory alone."""
 
     def update(self: TaskLog, task: LiveTask) -> asyncio.Future[None]:
@@ -206,7 +206,7 @@ def _archive_at_once(self: TaskArchive, ended: Any) -> int:
     return len(ended)
 
 
-def _drop_what_is_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _drop_what_is_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """A smaller queue forgets what does not fit."""
     set_limits = TaskQueue.set_limits
 
@@ -219,7 +219,8 @@ def _drop_what_is_over_the_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[i
     return World
 
 
-def _tell_before_it_is_saved(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _tell_before_it_is_saved(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
+    """The end of a task is told at once."""
     finish = Scheduler._finish
 
     def telling(self: Scheduler, live: LiveTask, *args: Any, **kwargs: Any) -> None:
@@ -230,7 +231,7 @@ def _tell_before_it_is_saved(monkeypatch: pytest.MonkeyPatch) -> Callable[[int],
     return World
 
 
-def _save_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], World]:
+def _save_once(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """An end that the store does not take is not written again."""
 
     async def impatiently(write: Any) -> Any:

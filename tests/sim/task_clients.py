@@ -170,9 +170,7 @@ class TaskClients:
         request = wire.SubmitBatch(tasks=[wire.TaskFields(**asked.fields) for asked in batch])
         world.tell(f"{agent} submits {batch[0].label} to {batch[-1].label} at once")
         try:
-            answer = await world.call(
-                "submit batch", lambda broker: broker.tasking.verbs.submit_batch(caller, request)
-            )
+            answer = await world.call("submit batch", lambda broker: broker.tasking.verbs.submit_batch(caller, request))
         except (errors.TabherdError, ConnectionLost) as error:
             world.tell(f"a batch from {batch[0].label} on is not acknowledged: {error!r}")
             return

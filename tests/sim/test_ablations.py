@@ -1,23 +1,21 @@
-"""The simulator finds something as soon as a safeguard is missing."""
+"""The simulator finds something as soon as a safeguard is missing, and the page of ablations says so."""
 
 from __future__ import annotations
 
 import pytest
 
-from .ablations import ABLATIONS
-from .task_ablations import TASK_ABLATIONS
+from .ablation_page import rows
+from .safeguards import SAFEGUARDS, SEEDS_MAX, first_failure
 
-SAFEGUARDS = ABLATIONS | TASK_ABLATIONS
-SEEDS_MAX = 300
+KNOWN = rows()
 
 
 @pytest.mark.parametrize("safeguard", SAFEGUARDS)
-def test_the_simulator_notices_when_it_is_not_true_that(safeguard: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_world = SAFEGUARDS[safeguard](monkeypatch)
-    for seed in range(SEEDS_MAX):
-        try:
-            make_world(seed).run()
-        except AssertionError:
-            # A violation, or the broker's own assertions noticed first.
-            return
-    pytest.fail(f"{SEEDS_MAX} histories without a violation", pytrace=False)
+def test_the_simulator_notices_when_it_is_not_true_that(safeguard: str) -> None:
+    known = [KNOWN[safeguard]] if safeguard in KNOWN else []
+    if first_failure(safeguard, [*known, *range(SEEDS_MAX)]) is None:
+        pytest.fail(f"{SEEDS_MAX} histories without a violation", pytrace=False)
+
+
+def test_the_page_has_every_safeguard_and_no_other() -> None:
+    assert list(KNOWN) == list(SAFEGUARDS), "write it again: python -m tests.sim --ablations"

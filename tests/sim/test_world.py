@@ -7,6 +7,7 @@ import pytest
 from tabherd.broker.broker import Broker
 
 from .clients import ConnectionLost
+from .script import PACE
 from .world import World
 
 
@@ -14,11 +15,11 @@ class Killed(World):
     """A history in which nothing happens but that the broker is killed, and asked for what it knows by heart."""
 
     async def _play(self) -> None:
+        PACE.set(self.script.pace("world"))
         await self._start_life()
-        self.life.is_dead = True
-        self._death.set_result(None)
+        self.life.kill()
         with pytest.raises(ConnectionLost):
-            await self.call(_from_memory)
+            await self.call("ask", _from_memory)
 
 
 async def _from_memory(broker: Broker) -> str:

@@ -67,9 +67,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         while scheduled and scheduled[0]._cancelled:
             heapq.heappop(scheduled)._scheduled = False
             self._timer_cancelled_count -= 1
-        is_woken = False
-        if self.watches:
-            is_woken = any([look() for look in list(self.watches)])
+        # All of them look, also when the first one has woken somebody.
+        is_woken = sum(look() for look in list(self.watches)) > 0
         if not ready and not is_woken and not self._stopping:
             when = scheduled[0]._when if scheduled else None
             if when is None or when > self.now_s:

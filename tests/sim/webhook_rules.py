@@ -24,6 +24,7 @@ from tabherd.core.model import ArchivedTask, Delivery, Task
 from tabherd.egress.policy import Address
 
 from .fakes import Life
+from .lives import VERB
 
 if TYPE_CHECKING:
     from .world import World
@@ -55,6 +56,7 @@ class Receiver:
 
     async def _hear(self, post: Post, life: Life) -> Reply:
         world, task_id = self._world, post.headers["X-Tabherd-Task-ID"]
+        VERB.set("deliver webhook")
         await life.step(10.0)
         world.coverage.verbs["deliver webhook"] += 1
         self._sent[task_id] += 1

@@ -37,8 +37,8 @@ from .script import PACE, Script
 from .task_clients import TaskClients, is_task
 from .task_rules import TaskRules
 from .virtual_loop import VirtualLoop
-from .webhook_rules import Receiver
 from .weather import Weather
+from .webhook_rules import Receiver
 
 T = TypeVar("T")
 # Everybody has left long before the end; how often it is looked whether all is over before that.
@@ -352,9 +352,7 @@ class World:
 
     # --- Requests -------------------------------------------------------------------------------------------
 
-    async def call(
-        self, name: str, verb: Callable[[Broker], Awaitable[T]], leaves_after_s: float | None = None
-    ) -> T:
+    async def call(self, name: str, verb: Callable[[Broker], Awaitable[T]], leaves_after_s: float | None = None) -> T:
         """A caller's request: it is lost when the broker is killed, and cancelled when the caller leaves."""
         death = self.life.death
         if death.done():
