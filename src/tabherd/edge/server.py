@@ -48,6 +48,7 @@ from .http import create_app
 from .joining import Joined, joined
 from .reload import Reload
 from .state import FILES_DIR, PROFILES_DIR, ServerInfo, StateDir, owned
+from .sweeping import sweep_forever
 from .upgrade import Doors
 
 log = logs.get_logger("server")
@@ -278,6 +279,13 @@ class Front(uvicorn.Server):
                 timeout_graceful_shutdown=CLOSE_GRACE_S,
             )
         )
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        sweeping = asyncio.create_task(sweep_forever(), name="sweep")
+        try:
+            await super().serve(sockets)
+        finally:
+            sweeping.cancel()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -27,8 +27,15 @@ def _tasks() -> int:
     return -1
 
 
-def _census() -> dict[str, int]:
+def _count() -> dict[str, int]:
     return dict(Counter(type(one).__qualname__ for one in gc.get_objects()).most_common(80))
+
+
+def _census() -> dict[str, dict[str, int]]:
+    """What there is, and what of it is no garbage."""
+    before = _count()
+    gc.collect()
+    return {"before": before, "after": _count()}
 
 
 def _watch(place: Path) -> None:
