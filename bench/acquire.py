@@ -81,27 +81,28 @@ async def _measure() -> dict[str, Figure | Plot]:
     settings = {"pools__default__warm": WARM, "pools__default__disconnect_grace_s": 0, "pools__cold__warm": 0}
     with (
         running(**settings) as server,
-        server.caller() as caller,
         running_peers(PEERS, places=WARM) as (peers, absent),
     ):
+        # Not counted: some launch a browser at first use.
+        each_of(peers, absent, RunningPeer.acquire_ms)
+        # A connection that nobody uses for long is closed, so it is made last.
         async with launched() as browser, async_playwright() as playwright:
-            # Not counted: some launch a browser at first use.
-            each_of(peers, absent, RunningPeer.acquire_ms)
-            for turn in range(ROUNDS):
-                warm.append(_acquire(caller, "default", WARM))
-                cold.append(_acquire(caller, "cold", 0))
-                direct.append(await _acquire_directly(browser))
-                if turn % LAUNCH_EVERY == 0:
-                    launches.append(await _launch())
-                if turn % PLAYWRIGHT_EVERY == 0:
-                    connects.append(await _connect_playwright(playwright, server, caller))
-                    playwright_launches.append(await _launch_playwright(playwright))
-                if turn % PEERS_EVERY == 0:
-                    for name, took_ms in each_of(peers, absent, _acquire_of).items():
-                        theirs.setdefault(name, []).append(took_ms)
-            for _ in range(BURSTS):
-                bursts.append(_burst(caller))
-                direct_bursts.append(await _burst_directly(browser))
+            with server.caller() as caller:
+                for turn in range(ROUNDS):
+                    warm.append(_acquire(caller, "default", WARM))
+                    cold.append(_acquire(caller, "cold", 0))
+                    direct.append(await _acquire_directly(browser))
+                    if turn % LAUNCH_EVERY == 0:
+                        launches.append(await _launch())
+                    if turn % PLAYWRIGHT_EVERY == 0:
+                        connects.append(await _connect_playwright(playwright, server, caller))
+                        playwright_launches.append(await _launch_playwright(playwright))
+                    if turn % PEERS_EVERY == 0:
+                        for name, took_ms in each_of(peers, absent, _acquire_of).items():
+                            theirs.setdefault(name, []).append(took_ms)
+                for _ in range(BURSTS):
+                    bursts.append(_burst(caller))
+                    direct_bursts.append(await _burst_directly(browser))
     theirs = {name: samples for name, samples in theirs.items() if name not in absent}
     return {
         **_figures(warm, cold, direct, launches, theirs, absent),
