@@ -24,7 +24,7 @@ RIGHT: Final = 520
 BOTTOM: Final = 326
 LEGEND: Final = 536
 LEGEND_STEP: Final = 22
-TICKS: Final = 5
+TICKS: Final = 7
 # So close to the axis a label ends.
 GAP: Final = 8
 # Marks on a line: more would hide it.
@@ -100,15 +100,14 @@ def _lines(plot: Plot) -> Iterator[str]:
     yield f"<style>\n{_style(len(plot.series))}\n</style>"
     yield f'<text class="bold" x="{LEFT}" y="20">{escape(plot.title)}</text>'
     yield from _grid(plot, x, y)
-    if plot.bar is not None:
-        at = y.place(plot.bar)
-        yield f'<line class="bar" x1="{LEFT}" x2="{RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
-        yield f'<text class="quiet end" x="{RIGHT - 4}" y="{at - 9:.1f}">{escape(plot.bar_name)}</text>'
     for number, line in enumerate(plot.series.values()):
         if plot.kind == "bars":
             yield from _bars(number, line, len(plot.series), x, y)
         else:
             yield from _line(number, line, x, y)
+    if plot.bar is not None:
+        at = y.place(plot.bar)
+        yield f'<line class="bar" x1="{LEFT}" x2="{RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
     yield from _legend(plot)
     yield "</svg>"
 
@@ -200,6 +199,10 @@ def _legend(plot: Plot) -> Iterator[str]:
             yield f'<path class="line s{number}" d="M{LEGEND} {at}h30"/>'
             yield _mark(number, LEGEND + 15, at)
         yield f'<text x="{LEGEND + 38}" y="{at}">{escape(name)}</text>'
+    if plot.bar is not None:
+        at = TOP + 8 + len(plot.series) * LEGEND_STEP
+        yield f'<line class="bar" x1="{LEGEND}" x2="{LEGEND + 30}" y1="{at}" y2="{at}"/>'
+        yield f'<text x="{LEGEND + 38}" y="{at}">{escape(plot.bar_name)}</text>'
 
 
 def _style(count: int) -> str:
