@@ -29,6 +29,9 @@ class Line:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.is_cut = False
+        # Whoever asks for the time hears nothing before this is set.
+        self.may_tell = asyncio.Event()
+        self.may_tell.set()
 
     def _check(self) -> None:
         if self.is_cut:
@@ -60,6 +63,7 @@ class Line:
 
     async def now(self) -> int:
         self._check()
+        await self.may_tell.wait()
         return await self._store.now()
 
     async def close(self) -> None: ...
@@ -298,3 +302,20 @@ async def test_a_beat_tells_how_it_goes(town: Town) -> None:
 
 async def _noted(gone: list[str], node: Node) -> None:
     gone.append(node.id)
+
+
+@in_town
+async def test_a_node_that_slept_through_an_outage_gives_the_others_time_to_say_that_they_live(town: Town) -> None:
+    _, b = await town.join("a"), await town.join("b")
+    await asyncio.sleep(30)
+    # What it asks is not refused, as it is when the process is stopped: it never hears that anything is wrong.
+    town.lines["a"].may_tell.clear()
+    town.lines["b"].is_cut = True
+    await asyncio.sleep(20)
+    town.lines["a"].may_tell.set()
+    # The first one notices a moment before the other that the database is back.
+    await asyncio.sleep(0.1)
+    town.lines["b"].is_cut = False
+    await asyncio.sleep(30)
+    assert await town.state("b") is NodeState.UP
+    assert b.is_trusted

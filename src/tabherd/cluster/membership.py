@@ -217,6 +217,11 @@ class Membership:
         if not isinstance(outcome, Applied):
             self.fenced()
             return
+        heard = self._steady()
+        if self._beaten_at is not None and heard - self._beaten_at >= self._config.pause_after_s * 1000:
+            # It did not trust itself meanwhile, because it was stopped or nobody answered. The database may have been
+            # away for everybody, and the others have had no time yet to say that they live.
+            self._good_since = heard
         self._beaten_at = begun
         if self._good_since is None:
             self._good_since = begun
