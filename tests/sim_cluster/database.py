@@ -162,7 +162,7 @@ class Line:
             return
         try:
             value = work()
-        except BaseException as error:
+        except AssertionError as error:
             # A rule that was broken has been noted; whoever asked goes the way of its own process.
             self._later(0.0, self._fail, answer, error)
             return

@@ -1,5 +1,5 @@
-"""What happens to the world of a simulated cluster: nodes are killed, stopped, cut off and told to stop; the database goes
-away for everybody or is slow; pages crash and browsers die.
+"""What happens to a simulated cluster: nodes are killed, stopped, cut off and told to stop; the database goes away for
+everybody or is slow; pages crash and browsers die.
 
 Several of these may overlap. In the end everything is healed: no fault outlasts the history.
 """
