@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 import logging
@@ -183,3 +184,25 @@ def test_a_pipe_gets_json_when_nobody_said_otherwise() -> None:
     logs.configure("auto", "info", stream)
     logs.get_logger("test").info("hello")
     assert lines_of(stream)[0]["event"] == "hello"
+
+
+class FullDisk(io.StringIO):
+    """Takes nothing while it is full."""
+
+    is_full = False
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(text)
+
+
+def test_whoever_logs_goes_on_when_the_disk_is_full_and_is_heard_again_when_it_is_not() -> None:
+    stream = FullDisk()
+    logs.configure("json", "info", stream)
+    stream.is_full = True
+    logs.get_logger("x").info("lost")
+    logging.getLogger("library").warning("lost too")
+    stream.is_full = False
+    logs.get_logger("x").info("heard")
+    assert [line["event"] for line in lines_of(stream)] == ["heard"]

@@ -2,7 +2,8 @@
 
 What a line is about (requestId, agentId, sessionId, tabId, commandId) is bound once per asyncio task with `bind` and
 added to every line logged below it, also by libraries that use the standard `logging`. Redaction works on the
-finished line, so no nesting, traceback or third-party message can carry a credential past it.
+finished line, so no nesting, traceback or third-party message can carry a credential past it. A line that cannot be
+written is lost, and whoever logged it goes on.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any, Final, Literal, TextIO, cast
@@ -40,6 +42,22 @@ _SECRET: Final = re.compile(
 )
 
 
+class _Sink:
+    """Where lines go, and no error comes from: whoever logs has something to do that must not end for a full disk."""
+
+    def __init__(self, target: TextIO) -> None:
+        self._target = target
+
+    def write(self, text: str) -> None:
+        # The line is lost. It would be told here, too.
+        with suppress(OSError):
+            self._target.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._target.flush()
+
+
 def get_logger(name: str) -> FilteringBoundLogger:
     """The logger of a module; usable before `configure`."""
     return cast(FilteringBoundLogger, structlog.get_logger(component=name))
@@ -60,6 +78,7 @@ def configure(
 ) -> None:
     """Set the process's logging up, once, at its start. Lines go to standard error unless told otherwise."""
     target = sys.stderr if stream is None else stream
+    sink = cast(TextIO, _Sink(target))
     is_console = log_format == "console" or (log_format == "auto" and target.isatty())
     render: Processor = (
         # Without the values of variables, which its usual tracebacks show: passwords would be among them.
@@ -78,10 +97,10 @@ def configure(
     structlog.configure(
         processors=describe + finish,
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(target),
+        logger_factory=structlog.PrintLoggerFactory(sink),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(target)
+    handler = logging.StreamHandler(sink)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=describe,
