@@ -47,7 +47,8 @@ class Operator:
                 await world.quietly(self._drain(deed))
             else:
                 await world.quietly(self._see_to_browser(deed))
-        await world.quietly(self._set(self._usual))
+        if world.config is not self._usual:
+            await world.quietly(self._set(self._usual))
 
     # --- Settings -------------------------------------------------------------------------------------------
 

@@ -6,22 +6,25 @@ import re
 
 import pytest
 
-from .ablation_page import rows
 from .minimise import kind_of, minimise, play
 from .safeguards import SAFEGUARDS
 
 SAFEGUARD = "the fence is checked"
+# A history of many deeds that notices when it is not.
+SEED = 3
+# Far more than it needs: what is found does not depend on how busy the machine is.
+BUDGET_S = 300.0
 
 
 def test_a_violation_is_told_in_few_deeds_and_plain_words(monkeypatch: pytest.MonkeyPatch) -> None:
     make_world = SAFEGUARDS[SAFEGUARD](monkeypatch)
-    failure = play(make_world, rows()[SAFEGUARD])
+    failure = play(make_world, SEED)
     assert failure is not None
-    short = minimise(make_world, failure)
+    short = minimise(make_world, failure, BUDGET_S)
     assert kind_of(short.what) == kind_of(failure.what)
-    # A session, one who uses it, and a command with an old fence: not much more is needed.
-    assert len(short.deeds) <= 4 < short.before
-    assert len(short.history) < len(failure.history)
+    # A session, a takeover, and a command with the old fence: not much more is needed.
+    assert len(short.deeds) <= short.before // 4
+    assert len(short.history) <= len(failure.history) // 2
     story = short.story()
     assert story.endswith(f"replay it with: make sim SEED={failure.seed}")
     assert re.search(r"VIOLATION: command-\d+ with fence \d+ reaches page 1, whose fence is \d+", story)
@@ -31,9 +34,9 @@ def test_a_violation_is_told_in_few_deeds_and_plain_words(monkeypatch: pytest.Mo
 
 def test_what_is_left_out_does_not_change_what_is_left_in(monkeypatch: pytest.MonkeyPatch) -> None:
     make_world = SAFEGUARDS[SAFEGUARD](monkeypatch)
-    failure = play(make_world, rows()[SAFEGUARD])
+    failure = play(make_world, SEED)
     assert failure is not None
-    short = minimise(make_world, failure)
+    short = minimise(make_world, failure, BUDGET_S)
     again = play(make_world, failure.seed, frozenset(short.left_out))
     assert again is not None
     assert (again.what, again.history) == (short.what, short.history)
