@@ -27,6 +27,8 @@ EXPECTED = frozenset(
         "conflict",
         "deadline_exceeded",
         "draining",
+        # On a page that was opened again and is still blank.
+        "element_not_found",
         "javascript_error",
         "lease_lost",
         "lock_lost",

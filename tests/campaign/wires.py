@@ -9,7 +9,7 @@ import os
 import time
 from typing import Any
 
-from picows.websockets import ClientConnection, ConnectionClosed, connect
+from picows.websockets import ClientConnection, ConnectionClosed, InvalidStatus, connect
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Playwright
 
@@ -57,7 +57,8 @@ class Driving(Member):
                 with self.ledger.timed("cdp"):
                     await page.evaluate(effect(tried.who))
                 self.ledger.told(tried, "completed")
-                if (title := await page.title()) != opened.whose:
+                # A page that was opened again has no title yet.
+                if (title := await page.title()) not in ("", opened.whose):
                     self.site.crosstalk.append(f"{opened.whose} saw {title!r} over CDP")
                 await self.think()
         finally:
@@ -73,7 +74,7 @@ class Speaking(Member):
         session, opened = await self.lease()
         try:
             await self.speak(session, opened)
-        except (ConnectionClosed, ConnectionError, TimeoutError, OSError):
+        except (ConnectionClosed, InvalidStatus, ConnectionError, TimeoutError, OSError):
             self.ledger.refused["socket closed"] += 1
         finally:
             await self.give_back(session, opened)
