@@ -13,7 +13,8 @@ from tests.cli.running import environment
 from tests.cli.terminal import on_terminal
 from tests.client.canned import BROWSER, BUSY, COMMAND, SESSION, STATS, CannedServer
 
-from tabherd.cli.output import _fitting, printable
+from tabherd.cli.output import Voice, _fitting, printable
+from tabherd.errors import JavascriptError
 
 HEALTH = {"status": "ok", "version": "9.9", "node": "nod_1"}
 
@@ -147,3 +148,11 @@ def test_ctrl_c_while_an_answer_is_waited_for_brings_the_cursor_back(state: Path
 @pytest.mark.parametrize(("width", "kept"), [(None, [0, 1, 2]), (26, [0, 1, 2]), (25, [0, 1]), (17, [0, 1]), (3, [0])])
 def test_columns_that_can_be_spared_go_where_there_is_no_room(width: int | None, kept: list[int]) -> None:
     assert _fitting(("a", "bb", "ccc"), [("12345678", "1234567", "1234567")], ("ccc", "bb"), width) == kept
+
+
+def test_a_refusal_that_a_page_has_written_does_not_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    error = JavascriptError("Error: \x1b]0;owned\x07\x1b[2J\u202e", action="Look at \x1b[31mthis\x9b2J.")
+    Voice(as_json=False).refuse(error)
+    told = capsys.readouterr().err
+    assert "Error: " in told
+    assert not set(told) & set("\x1b\x07\x9b\u202e")

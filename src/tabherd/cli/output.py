@@ -100,8 +100,9 @@ class Voice:
             self.dump(error.to_wire())
             return
         red, dim, plain = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if is_colourful(sys.stderr) else ("", "", "")
-        print(f"{red}{error.message}{plain} {dim}[{error.code}]{plain}", file=sys.stderr)
-        hints = list(_hints(error))
+        # A page may have written it: what it threw, its title, its address.
+        print(f"{red}{printable(error.message)}{plain} {dim}[{printable(error.code)}]{plain}", file=sys.stderr)
+        hints = [printable(hint) for hint in _hints(error)]
         if hints:
             print(" ".join(hints), file=sys.stderr)
         if "dialogs" in error.details:
@@ -109,7 +110,7 @@ class Voice:
 
             self.note(dialogs.of_error(error.details))
         if error.action:
-            print(f"Next: {error.action}", file=sys.stderr, flush=True)
+            print(f"Next: {printable(error.action)}", file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(self, text: str) -> Iterator[Tell]:
