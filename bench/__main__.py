@@ -48,6 +48,8 @@ def main() -> int:
     Console().print(str(machine), highlight=False)
     results: dict[str, dict[str, Figure | Plot]] = {}
     for name in chosen.names or known:
+        # Anew for each: others may have come or gone since the first.
+        machine = this_machine()
         results[name] = _run(name, is_quick=chosen.quick)
         figures, plots = _figures(results[name]), _plots(results[name])
         Console().print(_table(name, figures))
