@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from tests.broker.herd import Herd, Member, in_herd
+from tests.broker.house import ADA
 
-from tabherd import wire
+from tabherd import errors, wire
 from tabherd.core.lifecycle import LEASE, LeaseState, NodeState, is_terminal
 from tabherd.core.model import Node, Session, Tab, changed
 from tabherd.store.base import Applied, Update
@@ -186,3 +187,22 @@ async def test_what_a_node_had_leased_for_its_own_tasks_ends_with_it(herd: Herd)
     await herd[2].broker._inherit(await dead(herd, herd[1], "elsewhere"))
     (row,) = [row for row in herd.disk.rows(Session) if row.id == session.session_id]
     assert (row.state, row.end_reason) == (LeaseState.CLOSED, "owner_dead")
+
+
+@in_herd(nodes=2)
+async def test_a_node_that_was_stopped_between_two_steps_does_not_send_the_next(herd: Herd) -> None:
+    session = await herd.open(herd[1])
+    process = next(iter(herd[1].processes.values()))
+    page = next(page for page in process.targets.values() if page.context in process.contexts.values())
+    commands = herd[1].broker.commands
+
+    def refuse() -> None:
+        """As of its second step it has not beaten for a while."""
+        if page.is_touched:
+            raise errors.StoreUnavailable("paused", cause="paused")
+
+    commands._performing._refuse_untrusted = refuse
+    steps = wire.Steps(steps=[wire.Evaluate(expression=name) for name in ("first", "second")])
+    view = await commands.run(ADA, session.tabs[0].tab_id, steps)
+    assert [step["ok"] for step in view.result] == [True, False]
+    assert view.result[1]["error"]["code"] == "store_unavailable"

@@ -33,7 +33,7 @@ class Access:
         self._registry = registry
         self._clock = clock
         # Raises while this node may have lost what it has.
-        self._refuse_untrusted = refuse_untrusted
+        self.refuse_untrusted = refuse_untrusted
 
     async def seen(self, caller: Caller, session_id: str) -> Session:
         """The row of a session that the caller may see, also after its end."""
@@ -69,7 +69,7 @@ class Access:
 
     def usable_tab(self, caller: Caller, tab_id: str, session_id: str | None, fence: int | None) -> LiveTab:
         """The tab, if commands of this caller may reach it now, under the lease that it names."""
-        self._refuse_untrusted()
+        self.refuse_untrusted()
         tab = self.tab(caller, tab_id)
         session = tab.session.row
         if tab.session.is_ending or tab.session.is_changing_hands:

@@ -121,6 +121,7 @@ class Commands:
             files=files,
             clock=clock,
             perform=perform,
+            refuse_untrusted=access.refuse_untrusted,
         )
         # Commands that wait or run, by id.
         self._accepted: dict[str, Accepted] = {}

@@ -44,7 +44,10 @@ class Performing:
         files: Files,
         clock: Callable[[], int],
         perform: Perform,
+        refuse_untrusted: Callable[[], None] = lambda: None,
     ) -> None:
+        # Raises while this node may have lost what it has.
+        self._refuse_untrusted = refuse_untrusted
         self._settings = settings
         self._registry = registry
         self._tabs = tabs
@@ -199,6 +202,8 @@ class Performing:
 
     async def _perform_step(self, accepted: Accepted, request: wire.Steps, step: wire.AnyAction) -> Any:
         """A step that names a time ends at it, if that is before the end of the time of all."""
+        # The process may have been stopped since the last one, and another node have the session by now.
+        self._refuse_untrusted()
         if step.timeout_ms is None:
             return await self._perform_on(accepted, step)
         limit_ms = max(step.timeout_ms, self._settings.current.gate.timeout_floor_ms)
