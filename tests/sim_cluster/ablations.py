@@ -15,14 +15,12 @@ import pytest
 from tabherd.broker.commands import Commands
 from tabherd.broker.lock_rows import LockRows
 from tabherd.broker.takeover import Takeover
-from tabherd.cluster import fenced_store
 from tabherd.cluster.fenced_store import FencedStore
 from tabherd.cluster.membership import Membership, _heard_at
 from tabherd.core import lease
 from tabherd.core.model import Session, Tab, changed
 from tabherd.store.base import Applied, Outcome, Put
 
-from .node import FencedClaims
 from .world import World
 
 # How many histories are looked through for one that shows what is missing.
@@ -87,13 +85,7 @@ ABLATIONS: dict[str, Ablation] = {
     "of several survivors one takes a session": Ablation(patching(Takeover, "_claim", _claim_whatever_stands), 2),
     "the fence is checked at the node that has the tab": Ablation(patching(lease, "check_fence", _nothing), 0),
     "the lease and the trust are checked again after a wait": Ablation(patching(Commands, "_check_again", _nothing), 0),
-    "claims of tasks are refused to a node that is over": Ablation(
-        patching(FencedClaims, "_refuse_fenced", _nothing), 0
-    ),
-    "a change whose answer was lost is looked for": Ablation(
-        patching(fenced_store, "_is_change", lambda ops: False), 0
-    ),
-    "a lock that another node has is not given away": Ablation(patching(LockRows, "_proof_of_end", _no_proof), 0),
+    "a lock that another node has is not given away": Ablation(patching(LockRows, "_proof_of_end", _no_proof), 9),
 }
 
 

@@ -7,8 +7,8 @@ import pytest
 from .__main__ import play
 from .world import World
 
-# As many as fit into every run of the tests, about a minute of one core; `make soak` tries thousands.
-SEEDS, BLOCKS = 160, 8
+# Some in every run of the tests; more with `python -m tests.sim_cluster --seeds N`.
+SEEDS, BLOCKS = 24, 4
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
