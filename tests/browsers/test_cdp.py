@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -43,6 +45,27 @@ async def test_a_refusal_is_a_cdp_failure_with_its_code_and_data() -> None:
         with pytest.raises(CdpFailure, match="Invalid: url: missing") as caught:
             await connection.call("Page.navigate")
     assert (caught.value.code, caught.value.method) == (-32602, "Page.navigate")
+
+
+async def test_a_call_that_failed_keeps_nothing_of_its_caller() -> None:
+    def refuse(browser: FakeBrowser, message: dict[str, Any]) -> None:
+        browser.say({"id": message["id"], "error": {"code": -32602, "message": "Invalid"}})
+
+    class InHand:
+        """What a caller has in hand meanwhile, a session say."""
+
+    async def fail(connection: CdpConnection) -> weakref.ref[InHand]:
+        in_hand = InHand()
+        try:
+            await connection.call("Page.navigate")
+        except CdpFailure:
+            return weakref.ref(in_hand)
+        raise AssertionError("it was refused")
+
+    async with connected(refuse) as (connection, _):
+        kept = [await fail(connection) for _ in range(3)]
+        gc.collect()
+        assert [one() for one in kept] == [None] * 3
 
 
 async def test_a_session_that_chromium_does_not_know_is_a_tab_that_is_gone() -> None:

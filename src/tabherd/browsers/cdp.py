@@ -149,6 +149,9 @@ class CdpConnection(WSListener):
             return await call.answer
         finally:
             self._calls.pop(call_id, None)
+            # An error knows this frame, and the call knows the error. The collector does not see calls, so that ring
+            # would never be freed, with all that the frames above have in hand.
+            del call
 
     def post(self, method: str, params: Mapping[str, Any] | None = None, session_id: str | None = None) -> None:
         """Send one command and care for no answer, not even whether the browser is there to take it."""
