@@ -14,12 +14,13 @@ from __future__ import annotations
 import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import repeat
 from typing import Final
 
 from bench import Figure
 from bench.rig.ledger import Ledger, sqlite_ledger, wait_done
-from bench.rig.peer_browsers import PEERS, each_of, running_peers
+from bench.rig.peer_browsers import PEERS, RunningPeer, each_of, running_peers
 from bench.rig.server import Server, running
 from bench.rig.site import DESK_PATH, small_page
 from tabherd.edge.server import STORE_FILE
@@ -56,9 +57,7 @@ def run() -> dict[str, Figure]:
         for turn in range(1 + ROUNDS):
             # The first, which is shorter, is for what is made at first use.
             share = 1 if turn else 4
-            measured = each_of(
-                peers, absent, lambda peer, share=share: peer.visits_per_s(_count(peer.name) // share, AT_ONCE, url)
-            )
+            measured = each_of(peers, absent, partial(_visits_of, share=share, url=url))
             by_tasks, by_sessions = (
                 _tasks(server, ledger, url, VISITS // share),
                 _sessions(server, url, VISITS // share),
@@ -77,6 +76,10 @@ def run() -> dict[str, Figure]:
     for name, samples in theirs.items():
         figures[f"visits_to_{_label(name)}"] = _ratio(ours, samples)
     return figures
+
+
+def _visits_of(peer: RunningPeer, share: int, url: str) -> float:
+    return peer.visits_per_s(_count(peer.name) // share, AT_ONCE, url)
 
 
 def _count(peer: str) -> int:
