@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.broker.house import ADA, ADMIN, BOB, House, in_house
@@ -380,6 +381,29 @@ async def test_a_command_that_was_never_proven_stopped_costs_the_page_only_when_
     assert not page.is_closed, "it was replaced under the person's hands"
     await house.broker.tabs.resume(ADA, tab_id)
     assert (await house.act(session, "next", wait_policy="wait_with_timeout")).ok
+    assert page.is_closed
+
+
+@in_house()
+async def test_a_command_that_ends_unproven_while_a_handoff_fails_costs_the_page_before_the_next_one(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.open()
+    tab_id, page = session.tabs[0].tab_id, house.page(session)
+    running = asyncio.ensure_future(house.act(session, "hang", timeout_ms=5_000))
+    await house.until(lambda: page.active)
+    waiting = asyncio.ensure_future(house.act(session, "next", wait_policy="wait_with_timeout", timeout_ms=60_000))
+
+    async def slow_and_broken(*_: Any) -> Any:
+        with pytest.raises(errors.CommandTimedOut):
+            await running
+        raise errors.StoreUnavailable("The disk is full.", retry_after_ms=1_000)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(house.broker.tabs._store, "apply", slow_and_broken)
+        with pytest.raises(errors.StoreUnavailable):
+            await house.broker.tabs.hand_off(ADA, tab_id, "alice")
+    assert (await waiting).ok
     assert page.is_closed
 
 

@@ -302,8 +302,17 @@ class Tabs:
             self._still(tab)
             if tab.row.state is not TabState.READY:
                 raise StateConflict(f"The tab is {tab.row.state}.", tabId=tab.row.id, state=str(tab.row.state))
-            await self._move(tab, TabEvent.PAUSE)
+            # Before it is written: nobody may be granted a page that counts as a person's already, and which a command
+            # that ends meanwhile would leave to them as it is.
             tab.gate.pause(by, self._clock())
+            try:
+                await self._move(tab, TabEvent.PAUSE)
+            except BaseException:
+                if tab.clear_mark is not None and tab.gate.running is None:
+                    # Such a command did end, and was not proven stopped.
+                    self._recovery.quarantine(tab)
+                tab.wake(tab.gate.resume(self._clock()))
+                raise
         self._publish("tab.paused", tab, by=by)
 
     async def resume(self, caller: Caller, tab_id: str) -> wire.TabView:
