@@ -107,6 +107,9 @@ class World:
         self.skew_ms = 0
         self.set_ms = 0
         self.epoch = 0
+        # Pages that were closed when the broker started. If their rows outlived them, they look to it like pages that
+        # died, and are opened again.
+        self.closed_before: set[str] = set()
         self.life: SteppedLife
         self.broker: Broker
         self.lives: list[SteppedLife] = []
@@ -249,6 +252,12 @@ class World:
     async def _start_life(self, limit_s: float | None = None) -> bool:
         """Start the broker on what the last one left; False if that is not done within the time."""
         self.epoch += 1
+        self.closed_before = {
+            target_id
+            for process in self.processes.values()
+            for target_id, target in process.made.items()
+            if target.is_closed
+        }
         self.life = life = SteppedLife(self)
         self.lives.append(life)
         life.owners = SimOwners(self.alive_pids, self.clock_ms)
