@@ -179,6 +179,12 @@ def test_other_secrets_of_an_address_are_redacted(text: str) -> None:
     assert logs.redact(text.format(secret)) == text.format("[redacted]")
 
 
+@pytest.mark.parametrize("secret", ["p@ss", "a,b", "a;b", "a&b", "a)b]c}", "a?b", "a#b", "@"])
+def test_a_password_is_redacted_whatever_marks_it_has(secret: str) -> None:
+    line = f'{{"url": "postgresql://herd:{secret}@db.example/herd", "to": "eva@example"}}'
+    assert logs.redact(line) == line.replace(f"{secret}@db", "[redacted]@db")
+
+
 def test_a_pipe_gets_json_when_nobody_said_otherwise() -> None:
     stream = io.StringIO()
     logs.configure("auto", "info", stream)

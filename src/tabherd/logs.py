@@ -25,17 +25,17 @@ _context: ContextVar[Mapping[str, str]] = ContextVar("tabherd_log_context", defa
 
 # Credentials in URLs (`token=`, `ticket=`, `csrf=`, a ticket as a path, a password before the host), an Authorization
 # header in any notation, a login's cookie, and our own tokens wherever they stand. The values stop before quotes and
-# backslashes, so that a JSON line stays JSON.
+# backslashes, so that a JSON line stays JSON. A password may have any other mark in it, and ends at the last @.
 _SECRET: Final = re.compile(
     r"""(?P<keep>
             \b(?:token|ticket|csrf)=
           | /devtools/browser/
           | \btabherd_[0-9a-f]{12}=
-          | ://[^\s"'\\/:@]*:(?=[^\s"'\\/@]+@)
           | \b(?:authorization|token)\\?["']?\s*[:=,]\s*[\[(]?(?:b(?=["']))?\\?["']?(?:(?:bearer|basic)\s+)?
           | \bbearer\s+
         )
         [^\s"'\\&#,;)\]}@?]+
+      | (?P<user>://[^\s"'\\/:@]*:)[^\s"'\\/]+(?=@)
       | \bth_[A-Za-z0-9_-]{43}
     """,
     re.IGNORECASE | re.VERBOSE,
@@ -70,7 +70,7 @@ def bind(**fields: str) -> None:
 
 def redact(text: str) -> str:
     """The text with every credential in it replaced."""
-    return _SECRET.sub(lambda found: (found["keep"] or "") + "[redacted]", text)
+    return _SECRET.sub(lambda found: (found["keep"] or found["user"] or "") + "[redacted]", text)
 
 
 def configure(

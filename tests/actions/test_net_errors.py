@@ -45,3 +45,20 @@ def test_a_long_address_is_cut_in_the_message_only() -> None:
     told = navigation_failed(url, "dns")
     assert len(told.message) < 400
     assert told.details["url"] == url
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://ada:hunter2@a.test/x", "http://ada:***@a.test/x"),
+        ("HTTPS://:hunter2@a.test", "HTTPS://:***@a.test"),
+        ("http:\\\\ada:hunt@er:2@a.test/", "http:\\\\ada:***@a.test/"),
+        ("http:ada:hunter2@a.test/", "http:ada:***@a.test/"),
+        ("http://a.test:80/ada:lovelace@b.test", "http://a.test:80/ada:lovelace@b.test"),
+        ("data:text/plain,ada:lovelace@b.test", "data:text/plain,ada:lovelace@b.test"),
+    ],
+)
+def test_a_password_in_the_address_is_not_repeated(url: str, shown: str) -> None:
+    told = navigation_failed(url, "dns").to_wire()
+    assert told["details"]["url"] == shown
+    assert told["message"].startswith(f"{shown} could not be loaded")

@@ -6,6 +6,7 @@ answer of the server is none of these, whatever its status: a 404 is a page.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from ..errors import NavigationFailed
 
 # What a message shows of an address.
 URL_SHOWN_CHARS: Final = 200
+# A password in an address, as Chromium reads it: any slashes, and up to the last @ of the host's part.
+_PASSWORD: Final = re.compile(r"\A((?:https?|wss?|ftp):[/\\]*[^/\\?#:@]*:)[^/\\?#]*(?=@)", re.IGNORECASE)
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -116,7 +119,8 @@ def reason_of(error: str) -> str:
 
 
 def navigation_failed(url: str, reason: str, error: str = "", **details: Any) -> NavigationFailed:
-    """The error for a page that did not come."""
+    """The error for a page that did not come. It is kept and shown to others, so a password is not in it."""
+    url = _PASSWORD.sub(r"\1***", url)
     told = REASONS[reason]
     known = {name: value for name, value in {"error": error, **details}.items() if value not in (None, "")}
     failure = NavigationFailed(

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from .. import wire
+from .. import logs, wire
 from ..broker.caller import Caller
 from ..cluster.hop import Hop
 from ..cluster.places import Kind
@@ -199,7 +199,7 @@ class RouteTable:
                     methods, parameters = candidates, found.groups()
                     break
             else:
-                raise ResourceNotFound(f"There is no {path[:200]!r} here.")
+                raise ResourceNotFound(f"There is no {logs.redact(path)[:200]!r} here.")
         endpoint = methods.get(method)
         if endpoint is None:
             allowed = sorted(methods)

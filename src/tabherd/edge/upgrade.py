@@ -87,7 +87,7 @@ class Doors:
         door = self._doors.get(path) or self._doors.get(path[: path.rfind("/", 1) + 1])
         if door is None:
             raise ResourceNotFound(
-                f"There is no socket {path[:200]!r} here.",
+                f"There is no socket {logs.redact(path)[:200]!r} here.",
                 action="Use one of the paths in details.",
                 paths=[*self._doors],
             )
