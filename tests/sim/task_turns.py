@@ -125,9 +125,23 @@ class TaskTurns:
         if not task.is_serial:
             scheduler = self._world.broker.tasking.scheduler
             states = [live.state for other in in_lane if (live := scheduler.find(other.id)) is not None]
-            return TaskState.ASSIGNED not in states
+            return TaskState.ASSIGNED not in states and not self._is_giving_back(task)
         tab = self._world.broker.registry.tab(task.lane)
         return not in_lane and (tab is None or tab.gate.hold_for(f"task/{task.id}") is None)
+
+    def _is_giving_back(self, task: Waiting) -> bool:
+        """Whether a session that was leased for a task of that agent is still there, with a tab that cannot be used.
+
+        Its page died before the task was sent to it: that one is given back before another is leased.
+        """
+        broker = self._world.broker
+        leased = (
+            live
+            for live in broker.registry
+            if live.row.agent_id == task.agent_id and live.row.owner_pid == broker.node.pid
+        )
+        controller_id = f"task/{task.id}"
+        return any(tab.gate.hold_for(controller_id) is not None for live in leased for tab in live.tabs.values())
 
     # --- Positions ------------------------------------------------------------------------------------------
 
