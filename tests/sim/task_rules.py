@@ -333,8 +333,13 @@ class TaskRules:
                 if places[row.agent_id] < 0:
                     idle.add(row.agent_id)
         self._idle_since = {agent: self._idle_since.get(agent, now) for agent in idle}
+        limit_ms = GIVEN_BACK_MS
+        if self._world.set_ms:
+            # Its last beat may be later than the death of the broker that leased it, as the clock has it: then it is
+            # its silence that ends it.
+            limit_ms += self._world.set_ms + self._world.config.pools["default"].stale_after_s * 1000
         for agent, since in self._idle_since.items():
-            if now - since > GIVEN_BACK_MS:
+            if now - since > limit_ms:
                 self._world.violate(f"{agent} has more sessions for tasks than tasks for {now - since} ms")
 
     # --- At the end -----------------------------------------------------------------------------------------
