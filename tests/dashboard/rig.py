@@ -25,10 +25,10 @@ expect.set_options(timeout=WAIT_MS)
 
 
 @contextmanager
-def viewer() -> Iterator[Browser]:
+def viewer(*extra: str) -> Iterator[Browser]:
     """A Chromium of its own, driven by Playwright; neither it nor its profile is left behind."""
     with tempfile.TemporaryDirectory(prefix="tabherd-viewer-", ignore_cleanup_errors=True) as profile:
-        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+        flags = [*extra, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         process = subprocess.Popen(
             [
                 find_browser().path,
