@@ -15,6 +15,14 @@ from tabherd.edge.connection import Limits
 # So that a test need not wait for what an operator would allow.
 HASTY = Limits(head_limit_s=0.3, body_bytes_per_s=1 << 20, waiting_max=64, pipelined_max=16)
 
+# Asks for a socket, and is answered in full when there is none.
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "MDEyMzQ1Njc4OWFiY2RlZg==",
+}
+
 
 class Answer(NamedTuple):
     """One answer as it came over the wire."""

@@ -293,6 +293,9 @@ class Conversation(Socket):
 
     async def _done(self, request: Request, work: Work) -> Any:
         """What it is answered with, by this node or the one that it concerns."""
+        if not isinstance(work, lock_messages.LockWork):
+            # As the routes of the same verbs do, which not all of these ask by themselves.
+            self._caller.require("browse")
         if self._relays is None:
             return await self._perform(request, work)
         return await self._relays.perform(request, work, self, lambda: self._perform(request, work))
