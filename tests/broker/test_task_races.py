@@ -65,6 +65,24 @@ async def test_a_task_whose_deadline_passed_while_the_server_was_down_is_not_run
     assert labels(house) == ["held"]
 
 
+@in_house()
+async def test_a_task_whose_deadline_the_clock_has_jumped_over_is_not_sent(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.open()
+    running = asyncio.ensure_future(house.act(session, "held"))
+    await house.until(lambda: labels(house) == ["held"])
+    late = await submit(house, "late", tab_id=session.tabs[0].tab_id, deadline=house.now + 60_000)
+    scheduler = house.broker.tasking.scheduler
+    # Timers count the time that passes, and so do not notice.
+    for part in (scheduler, scheduler._runs):
+        monkeypatch.setattr(part, "_clock", lambda: house.loop.clock_ms() + 3_600_000)
+    house.finish("held")
+    await running
+    assert [view.error for view in await ended(house, late)] == [LATE_QUEUED]
+    assert labels(house) == ["held"]
+
+
 @pytest.mark.parametrize("left_ms", [20, 60, 150])
 def test_a_task_ends_at_its_deadline_however_little_time_it_had(left_ms: int) -> None:
     async def play(house: House) -> None:

@@ -13,7 +13,15 @@ from typing import Any
 from .. import wire
 from ..core.lifecycle import CommandState
 from ..core.model import Task
-from ..errors import LeaseLost, SessionNotFound, TabBusy, TabLocked, TabPausedHandoff, from_wire
+from ..errors import (
+    CommandTimedOut,
+    LeaseLost,
+    SessionNotFound,
+    TabBusy,
+    TabLocked,
+    TabPausedHandoff,
+    from_wire,
+)
 from .access import Access
 from .caller import Caller
 from .commands import Commands
@@ -112,7 +120,11 @@ class TaskRuns:
         on_sent: Callable[[str], None],
         write_sent: Callable[[], Awaitable[None]] | None,
     ) -> Any:
-        request = command_of(task, task.deadline_at - self._clock())
+        left_ms = task.deadline_at - self._clock()
+        if left_ms <= 0:
+            # Its timer comes too late where the clock was set.
+            raise CommandTimedOut("The deadline passed before the task was sent.", taskId=task.id)
+        request = command_of(task, left_ms)
         command_id = ""
 
         def accepted(id: str, _: int) -> None:
