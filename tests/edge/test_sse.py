@@ -50,6 +50,15 @@ async def test_a_stream_resumes_after_the_place_it_names(admin: httpx.AsyncClien
     assert frames[0][2]["browserId"] == "brw_2"
 
 
+async def test_no_name_breaks_a_message_in_two_for_readers_that_split_lines_as_python_does(
+    admin: httpx.AsyncClient, events: EventBus
+) -> None:
+    name = "a\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029b"
+    events.publish("tab.paused", tabId="tab_1", by=name)
+    ((_, _, data),) = await read_all(admin, events, headers={"Last-Event-ID": "3-0"})
+    assert data["by"] == name
+
+
 @pytest.mark.parametrize("place", ["2-2", "3-1", "9-9", "nonsense", "0-0", "3-99"])
 async def test_a_place_that_cannot_be_resumed_is_answered_with_reset(
     admin: httpx.AsyncClient, events: EventBus, place: str

@@ -22,6 +22,9 @@ BATCH_MAX: Final = 200
 # Where a client stands that names a place which is none of ours: before every epoch, so that it is told to reset.
 _NOWHERE: Final = EventId(0, 0)
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
+# Line breaks of Unicode's, as UTF-8 and as JSON may spell them. The format knows none of them, but readers that split
+# text as Python does (httpx is one) break a message in two there, and an agent's names may have them.
+_BREAKS: Final = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
 
 
 class Followed(Protocol):
@@ -83,5 +86,8 @@ def parse_position(last_event_id: bytes | None) -> EventId | None:
 
 
 def _frame(event: Event, position: object) -> bytes:
-    # JSON has no raw line breaks, so the data is one line.
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(position).encode(), event.type.encode(), _encode(event.to_wire()))
+    # JSON has no raw line breaks of ASCII's, so the data is one line.
+    data = _encode(event.to_wire())
+    for raw, spelt in _BREAKS:
+        data = data.replace(raw, spelt)
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(position).encode(), event.type.encode(), data)
