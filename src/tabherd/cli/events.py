@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..client.events import ServerEvent
 from ..client.sync import Tabherd
-from .output import Voice, printable
+from .output import Voice, one_line
 
 # An id of no epoch.
 NOWHERE = "0-0"
@@ -57,4 +57,4 @@ def _print(voice: Voice, event: ServerEvent) -> None:
         voice.dump(event.data)
         return
     fields = (f"{name}={value}" for name, value in event.data.items() if name not in ("id", "type", "at"))
-    voice.say(printable(f"{event.data.get('at', '')}  {event.type:<16}  {' '.join(fields)}"))
+    voice.say(one_line(f"{event.data.get('at', '')}  {event.type:<16}  {' '.join(fields)}"))

@@ -27,10 +27,10 @@ from .frame_cells import (
     Cells,
     Column,
     cells,
-    one_line,
     pool_rows,
     waiter_rows,
 )
+from .output import one_line
 from .snapshot import Snapshot
 from .top_lists import Place, View, things
 

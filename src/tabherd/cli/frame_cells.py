@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 from rich.text import Text
 
 from .. import wire
-from .output import printable
+from .output import one_line
 from .snapshot import Snapshot
 from .top_lists import Agent, Awaited, Event, SessionLoad, Thing, View
 
@@ -162,11 +162,6 @@ def waiter_rows(snapshot: Snapshot, now: datetime) -> list[Cells]:
         for name, pool in snapshot.pools.items()
         for waiter in pool.waiters
     ]
-
-
-def one_line(text: str) -> str:
-    """The text on one line, without what a terminal would obey."""
-    return printable(text.replace("\n", " ").replace("\t", " "))
 
 
 def alarming(count: int) -> Text:

@@ -15,7 +15,8 @@ from rich.cells import chop_cells
 from rich.text import Text
 
 from .. import wire
-from .frame_cells import BAD, BUSY, QUIET, ago, one_line, span, until
+from .frame_cells import BAD, BUSY, QUIET, ago, span, until
+from .output import one_line
 from .snapshot import Snapshot
 from .top_lists import Event, Ref, find
 

@@ -13,8 +13,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .frame import header, on_one_line, overview, table
-from .frame_cells import BAD, BUSY, COLUMNS, QUIET, Cells, cells, one_line
+from .frame_cells import BAD, BUSY, COLUMNS, QUIET, Cells, cells
 from .frame_detail import detail
+from .output import one_line
 from .snapshot import TASKS_MAX, Snapshot
 from .top_deeds import deeds, label
 from .top_lists import Place, View, find, things

@@ -154,7 +154,8 @@ class Voice:
         kept = _fitting(headings, rows, spare, self.width)
         table = Table(*(headings[each] for each in kept), box=None, pad_edge=False, header_style="dim")
         for row in rows:
-            table.add_row(*(Text(row[each], overflow="fold") for each in kept))
+            # An agent may have written it: the key of its session, the name of its lock.
+            table.add_row(*(Text(one_line(row[each]), overflow="fold") for each in kept))
         console = Console(
             color_system="auto" if is_colourful(sys.stdout) else None,
             width=self.width or PIPE_WIDTH,
@@ -183,6 +184,11 @@ def is_colourful(stream: TextIO) -> bool:
 def printable(text: str) -> str:
     """The text without what a terminal would obey instead of showing it: it may come from a page or another agent."""
     return "".join(each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def one_line(text: str) -> str:
+    """The same on one line: what somebody else wrote does not pass for a line of ours."""
+    return printable(text.replace("\n", " ").replace("\t", " "))
 
 
 @contextmanager

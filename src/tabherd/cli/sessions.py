@@ -17,7 +17,7 @@ import msgspec
 from .. import wire
 from ..client.sync import Tabherd
 from ..errors import InvalidRequest, TabherdError
-from .output import Tell, Voice, printable
+from .output import Tell, Voice, one_line
 
 VIEWPORT: Final = re.compile(r"(?P<width>\d+)x(?P<height>\d+)(@(?P<scale>\d+(\.\d+)?))?")
 # How often a person who waits for a place is told how things stand.
@@ -123,7 +123,7 @@ def _row(session: wire.SessionView) -> tuple[str, ...]:
 def _listing(sessions: list[wire.SessionView], width: int, now: datetime) -> list[str]:
     rows = [("session", "agent", "state", "fence", "ends in", "key")]
     rows += [
-        (each.session_id, each.agent_id, each.state, str(each.fence), _left(each.expires_at, now), each.key)
+        (each.session_id, each.agent_id, each.state, str(each.fence), _left(each.expires_at, now), one_line(each.key))
         for each in sessions
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -131,7 +131,7 @@ def _listing(sessions: list[wire.SessionView], width: int, now: datetime) -> lis
     shown = [_cut(heading, width)]
     for session, line in zip(sessions, lines, strict=True):
         shown.append(_cut(line, width))
-        shown += (_cut(f"  {tab.tab_id}  {printable(tab.url)}", width) for tab in session.tabs)
+        shown += (_cut(f"  {tab.tab_id}  {one_line(tab.url)}", width) for tab in session.tabs)
     return shown
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 from .. import wire
 from ..client.sync import Tabherd
-from .output import Voice
+from .output import Voice, printable
 
 NOT_MEASURED = "-"
 POOL_HEADINGS = ("pool", "active", "capacity", "waiting", "pooled", "tabs", "browsers", "warm", "free seats")
@@ -69,7 +69,7 @@ def show(voice: Voice) -> None:
     for browser in browsers:
         # Once another one serves in its place, the failure is history.
         if browser.last_failure and browser.state != "ready":
-            voice.say(f"{browser.browser_id}: the last one in its place failed: {browser.last_failure}")
+            voice.say(f"{browser.browser_id}: the last one in its place failed: {printable(browser.last_failure)}")
 
 
 def _condition(is_ready: bool, is_draining: bool) -> str:
