@@ -219,6 +219,17 @@ async def test_nobody_at_the_address_is_a_browser_that_is_gone() -> None:
         await CdpConnection.connect("ws://127.0.0.1:1/devtools/browser/x")
 
 
+async def test_a_browser_that_is_lost_in_the_middle_of_the_handshake_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # picows says that it has opened a socket whose connection was lost before the answer to its upgrade.
+    async def lost(*_: Any, **__: Any) -> tuple[Any, Any]:
+        return None, None
+
+    monkeypatch.setattr(cdp, "ws_connect", lost)
+    with pytest.raises(BrowserGone, match="handshake") as gone:
+        await CdpConnection.connect("ws://127.0.0.1:1/devtools/browser/x")
+    assert not gone.value.was_sent
+
+
 async def test_a_listener_hears_its_method_in_its_session_until_stopped() -> None:
     async with connected(echo) as (connection, browser):
         heard: list[Any] = []

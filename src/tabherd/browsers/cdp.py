@@ -127,6 +127,9 @@ class CdpConnection(WSListener):
             )
         except (OSError, WSHandshakeError, TimeoutError) as error:
             raise BrowserGone(f"Cannot connect to {ws_url}: {error}", was_sent=False) from error
+        if connection._transport is None:
+            # A socket that is lost in the middle of the handshake without an error counts as opened there.
+            raise BrowserGone(f"Cannot connect to {ws_url}: it was lost during the handshake", was_sent=False)
         connection._disconnecting = asyncio.create_task(_wait_disconnected(transport))
         return connection
 

@@ -67,6 +67,9 @@ class Upstream(WSListener):
             )
         except (OSError, WSHandshakeError, TimeoutError) as error:
             raise BrowserGone(f"Cannot connect to the browser: {error}", was_sent=False) from error
+        if upstream._transport is None and not upstream.over.is_set():
+            # As in `browsers.cdp`: lost in the middle of the handshake.
+            raise BrowserGone("Cannot connect to the browser: it was lost during the handshake", was_sent=False)
         return upstream
 
     def send(self, message: bytes) -> None:
