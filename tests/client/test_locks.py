@@ -141,15 +141,34 @@ def test_a_renewal_counts_from_when_it_was_sent(ready: Script, ticking: SleptClo
     assert lock.is_lost
 
 
-def test_a_lock_that_was_waited_for_longer_than_its_lease_is_not_lost_at_once(
+def test_a_lock_that_was_waited_for_longer_than_its_lease_is_renewed_before_it_is_used(
     script: Script, ticking: SleptClock
 ) -> None:
+    asked: list[str] = []
+
     def reply(request: httpx.Request) -> httpx.Response:
-        ticking.sleep(100)
+        asked.append(request.url.path)
+        if not request.url.path.endswith("/renew"):
+            ticking.sleep(100)
         return answer(LOCK)
 
     herd = Tabherd("http://herd.test", "secret", environ={}, transport=httpx.MockTransport(reply))
     assert not herd.lock("account:x", timeout=200).acquire().is_lost
+    assert asked == ["/locks/account:x", "/locks/account:x/renew"]
+
+
+def test_a_lock_that_expired_before_its_holder_heard_of_it_is_not_had(script: Script, ticking: SleptClock) -> None:
+    def reply(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/renew"):
+            return refusal("lock_not_found", 404)
+        ticking.sleep(100)
+        return answer(LOCK)
+
+    herd = Tabherd("http://herd.test", "secret", environ={}, transport=httpx.MockTransport(reply))
+    lock = herd.lock("account:x", timeout=200)
+    with pytest.raises(errors.LockLost):
+        lock.acquire()
+    assert not lock
 
 
 def test_a_loss_is_raised_at_the_end_of_the_block(ready: Script) -> None:

@@ -110,12 +110,23 @@ class AsyncLock:
         if view.acquired:
             assert view.lease_ms is not None, "a lock that was had over HTTP has a lease"
             self._lease_s = view.lease_ms / 1000
-            # The lease began at some moment of the wait, and only the server knows at which. The first renewal, soon,
-            # makes it certain; until then half of it is left for the way of the answer.
-            self._until_s = max(self._sent_s + self._lease_s, monotonic() + self._lease_s / 2)
+            # The lease began at some moment of the wait, and only the server knows at which; so far it is certain only
+            # from the first of them on.
+            self._until_s = self._sent_s + self._lease_s
+            if monotonic() + self._lease_s / 2 >= self._until_s:
+                await self._make_certain(view)
             self._view = view
             self._link.pulse.add(self)
         return self
+
+    async def _make_certain(self, view: wire.LockView) -> None:
+        """Renew it before it is used: the answer may have been on its way for longer than the lease lasts."""
+        try:
+            await self._link.ask(self.renewal())
+        except LockNotFound:
+            why = "The lock was granted, and expired before its holder heard of it."
+            raise LockLost(why, name=self.name, fence=view.fence) from None
+        self.was_renewed()
 
     async def release(self) -> None:
         """Give it back; `LockLost` if it had been lost before. Does nothing for one that is not had. Idempotent."""
