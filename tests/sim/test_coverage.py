@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .campaign import play_all
 
-SEEDS = 150
+SEEDS = 300
 VERBS = {
     "acquire lock",
     "cancel",
