@@ -214,7 +214,7 @@ async def test_the_request_arrives_with_a_hop_of_this_node_alone(links: Links) -
         heads.append(await wire.request())
         wire.write(SWITCHED)
 
-    ask = ASK.replace(b"\r\n\r\n", b"\r\nContent-Length: 5\r\nX-Request-Id: theirs\r\n\r\n")
+    ask = ASK.replace(b"\r\n\r\n", b"\r\nContent-Length: 0\r\nX-Request-Id: theirs\r\n\r\n")
     async with scripted(talk) as node, near_side(links, node.peer) as (_, port), raw(port, ask) as client:
         await client.rest()
     first, *lines = heads[0].removesuffix(b"\r\n\r\n").split(b"\r\n")
