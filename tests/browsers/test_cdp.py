@@ -322,6 +322,17 @@ async def test_an_expectation_fails_when_the_browser_goes_first() -> None:
             await expected
 
 
+async def test_an_expectation_that_fails_unseen_is_no_complaint_of_the_loop() -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+    async with connected(silent) as (connection, browser):
+        connection.expect("the first of two", "S1")
+        browser.hang_up()
+        await connection.wait_closed()
+    gc.collect()
+    assert complaints == []
+
+
 async def _fill_socket(connection: CdpConnection, browser: FakeBrowser) -> list[asyncio.Task[dict[str, Any]]]:
     """Calls to a peer that does not read, until one of them has to wait for the socket."""
     browser.transport.underlying_transport.pause_reading()

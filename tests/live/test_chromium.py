@@ -16,6 +16,9 @@ from tests.cdp_life.house import House, house
 from tests.cdp_life.wire_client import wire_client
 from tests.server.local_site import serving
 
+from tabherd.actions.evaluate import is_navigation
+from tabherd.browsers.port import CdpFailure
+
 from .site import Site
 from .viewer import LIMIT_S, LiveClient, Picture, watching
 
@@ -61,10 +64,16 @@ class Scene:
         return answer["result"].get("value")
 
     async def until_inside(self, tab: str, expression: str) -> Any:
+        """The same, until it is true. A look that a navigation overtakes has seen nothing yet."""
         async with asyncio.timeout(LIMIT_S):
-            while not (found := await self.inside(tab, expression)):
+            while True:
+                try:
+                    if found := await self.inside(tab, expression):
+                        return found
+                except CdpFailure as failure:
+                    if not is_navigation(failure):
+                        raise
                 await asyncio.sleep(0.02)
-        return found
 
 
 @pytest.fixture(scope="module")

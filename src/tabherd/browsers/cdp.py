@@ -169,7 +169,13 @@ class CdpConnection(WSListener):
         self._last_id += 1
         call_id = self._last_id
         self._calls[call_id] = call
-        call.answer.add_done_callback(lambda _: self._calls.pop(call_id, None))
+
+        def is_settled(answer: asyncio.Future[Any]) -> None:
+            self._calls.pop(call_id, None)
+            # Who expects two things, or does something else meanwhile, may hear of the end there and never look here.
+            _ = answer.cancelled() or answer.exception()
+
+        call.answer.add_done_callback(is_settled)
         return call.answer
 
     def listen(self, session_id: str | None, method: str, listener: Listener) -> Callable[[], None]:
