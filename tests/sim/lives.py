@@ -87,7 +87,7 @@ class SteppedLife(Life):
         self.is_dead = True
         self.death.set_result(None)
         loop = self._world.loop
-        self._frozen = asyncio.all_tasks(loop)
+        self._frozen = loop.unfinished()
         for handle in (*loop._scheduled, *loop._ready):
             if handle._context is not None and handle._context.get(LIFE) is self:
                 handle.cancel()

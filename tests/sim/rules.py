@@ -250,8 +250,8 @@ class Rules:
                     f"{tab.id} went from {generation} ({target_id}) to {tab.generation} ({tab.target_id})"
                 )
             old = None if rows[tab.session_id].state is LeaseState.POOLED else self._target(target_id)
-            was_gone = target_id in self._world.closed_before
-            if old is not None and not (old.is_crashed or old.is_touched or was_gone):
+            is_doubted = target_id in self._world.closed_before or tab.id in self._world.marked_before
+            if old is not None and not (old.is_crashed or old.is_touched or is_doubted):
                 self._world.violate(f"{target_id} of {tab.id} was replaced although it was alive and well")
 
     def _target(self, target_id: str) -> Target | None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import selectors
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
+from weakref import WeakSet
 
 # A history that takes more turns of the loop than this goes round in circles.
 TURNS_MAX = 200_000
@@ -47,7 +48,18 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.watches: list[Callable[[], bool]] = []
         # Called whenever time is about to move: nothing is left that could be done at once. It only looks.
         self.on_idle: Callable[[], None] | None = None
+        # Its own tasks: asyncio's list has those of every loop that was not yet collected.
+        self._made: WeakSet[asyncio.Task[Any]] = WeakSet()
         super().__init__(_NoSelector())
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **more: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+        task: asyncio.Task[Any] = super().create_task(coro, **more)
+        self._made.add(task)
+        return task
+
+    def unfinished(self) -> set[asyncio.Task[Any]]:
+        """The tasks that are not over."""
+        return {task for task in self._made if not task.done()}
 
     def time(self) -> float:
         return self.now_s
@@ -68,7 +80,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             heapq.heappop(scheduled)._scheduled = False
             self._timer_cancelled_count -= 1
         # All of them look, also when the first one has woken somebody.
-        is_woken = sum(look() for look in list(self.watches)) > 0
+        is_woken = sum([look() for look in list(self.watches)]) > 0 if self.watches else False
         if not ready and not is_woken and not self._stopping:
             when = scheduled[0]._when if scheduled else None
             if when is None or when > self.now_s:

@@ -77,7 +77,10 @@ class Disk(MemoryStore):
 
     def changes(self, *tables: type) -> int:
         """How often any of these was written; counters are the table `Add`."""
-        return sum(self._writes_of[table] for table in tables)
+        writes, total = self._writes_of, 0
+        for table in tables:
+            total += writes.get(table, 0)
+        return total
 
     def rows(self, table: type[RowT]) -> dict[str, RowT]:
         """By id."""
@@ -110,6 +113,8 @@ class World:
         # Pages that were closed when the broker started. If their rows outlived them, they look to it like pages that
         # died, and are opened again.
         self.closed_before: set[str] = set()
+        # Tabs that were at work then, as far as the broker can know: the last one may have died before the page was.
+        self.marked_before: set[str] = set()
         self.life: SteppedLife
         self.broker: Broker
         self.lives: list[SteppedLife] = []
@@ -195,7 +200,7 @@ class World:
     async def _clear(self) -> None:
         """Nothing may outlast the history, nor what begins because something was ended."""
         for _ in range(CLEARED_WITHIN):
-            leftovers = asyncio.all_tasks() - {asyncio.current_task()}
+            leftovers = self.loop.unfinished() - {asyncio.current_task()}
             for task in leftovers:
                 task.cancel()
             await asyncio.gather(*leftovers, *self._requests, return_exceptions=True)
@@ -258,6 +263,7 @@ class World:
             for target_id, target in process.made.items()
             if target.is_closed
         }
+        self.marked_before = {tab_id for tab_id, _ in self.marks.values()}
         self.life = life = SteppedLife(self)
         self.lives.append(life)
         life.owners = SimOwners(self.alive_pids, self.clock_ms)
