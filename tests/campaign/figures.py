@@ -33,7 +33,8 @@ def slope_of(times_s: Sequence[float], values: Sequence[float], seed: int = 1) -
         return Slope(0.0, 0.0, 0.0)
     rise, start = _line(times_s, values)
     rest = [value - start - rise * at for at, value in zip(times_s, values, strict=True)]
-    chance, size = Random(seed), min(BLOCK, len(rest))
+    # Of few samples blocks are shorter: if one were all of them, every draw would be the same.
+    chance, size = Random(seed), min(BLOCK, max(1, len(rest) // 4))
     rises = []
     for _ in range(DRAWS):
         drawn: list[float] = []

@@ -94,7 +94,7 @@ async def _soak(
     over_s = began_s + report.minutes * 60
     async with AsyncTabherd(environ={"TABHERD_STATE": str(state)}) as admin:
         sampler = Sampler(state, admin, began_s)
-        killing = asyncio.create_task(_kill(report, admin))
+        killing = asyncio.create_task(_kill(report, ledger, admin))
         try:
             crowd = crowd_at_work([state], site, ledger, agents=report.agents, think_s=think_s, seed=report.seed)
             async with crowd:
@@ -133,12 +133,16 @@ async def _watch(
         await asyncio.sleep(max(0.0, min(SAMPLE_S, over_s - time.monotonic())))
 
 
-async def _kill(report: Report, admin: AsyncTabherd) -> None:
+async def _kill(report: Report, ledger: Ledger, admin: AsyncTabherd) -> None:
     """One of the browsers that serve, every minute."""
     chance = Random(report.seed)
     while True:
         await asyncio.sleep(KILL_S)
-        pids = [view.pid for view in await admin.browsers() if view.state == "ready" and view.pid]
+        try:
+            pids = [view.pid for view in await admin.browsers() if view.state == "ready" and view.pid]
+        except TabherdError as error:
+            ledger.surprise(f"the browsers are not told: {error.code}: {error.message}")
+            continue
         if pids:
             kill_browser(chance.choice(pids))
             report.kills += 1

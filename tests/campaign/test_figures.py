@@ -24,6 +24,13 @@ def test_noise_is_no_growth() -> None:
     assert not slope.is_growth
 
 
+def test_few_samples_are_doubted() -> None:
+    chance = Random(2)
+    slope = slope_of(HOUR[:12], [100 + chance.gauss(0, 5) for _ in HOUR[:12]])
+    assert slope.low < slope.per_h < slope.high
+    assert not slope.is_growth
+
+
 def test_percentiles_are_values_that_occurred() -> None:
     assert percentile([], 0.5) is None
     assert percentile([1, 2, 3, 4], 0.5) == 3
