@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import time
+from contextlib import AsyncExitStack
 from typing import Any
 
 from picows.websockets import ClientConnection, ConnectionClosed, InvalidStatus, connect
@@ -82,7 +83,14 @@ class Speaking(Member):
     async def speak(self, session: AsyncSession, opened: Opened) -> None:
         endpoint = self.herd._link.address.now
         url = endpoint.url.replace("http://", "ws://") + f"/ws?token={endpoint.token}"
-        async with asyncio.timeout(LIMIT_S), connect(url, ping_interval=None, open_timeout=LIMIT_S) as connection:
+        async with asyncio.timeout(LIMIT_S), AsyncExitStack() as until_done:
+            try:
+                connection = await until_done.enter_async_context(
+                    connect(url, ping_interval=None, open_timeout=LIMIT_S)
+                )
+            except AssertionError as error:
+                # The library takes for granted that what did not fail was opened; a socket may also be lost unsaid.
+                raise ConnectionError("The socket was lost during the handshake.") from error
             await _ask(connection, "hello", {"agentId": self.name})
             for number in range(self.chance.randint(2, 4)):
                 tried = self.ledger.intend(Tried(who=f"{opened.whose}.{number}", kind="command", is_keyed=True))
