@@ -16,7 +16,15 @@ from tabherd.broker.caller import Caller
 from tabherd.broker.credentials import Credentials
 from tabherd.broker.files import OpenFile
 from tabherd.broker.registry import Registry
-from tabherd.errors import BrowserNotFound, CommandNotFound, FileNotFound, LeaseLost, SessionNotFound, TabNotFound
+from tabherd.errors import (
+    BrowserNotFound,
+    CommandNotFound,
+    FileNotFound,
+    LeaseLost,
+    SessionNotFound,
+    StoreUnavailable,
+    TabNotFound,
+)
 from tabherd.store.memory import MemoryStore
 
 AT = "2025-01-01T00:00:00.000Z"
@@ -356,6 +364,11 @@ class FakeBroker:
         # No session here is in a browser.
         self.registry = Registry()
         self.is_ready = True
+        self.is_writable = True
+
+    async def refuse_unwritable(self) -> None:
+        if not self.is_writable:
+            raise StoreUnavailable("The store cannot be used.", cause="read_only")
 
     def clock(self) -> int:
         return time.time_ns() // 1_000_000

@@ -284,10 +284,14 @@ async def test_a_malformed_traceparent_is_replaced(anybody: httpx.AsyncClient, t
 # --- Health and drain -------------------------------------------------------------------------------------------
 
 
-async def test_ready_is_refused_while_starting_and_draining(anybody: httpx.AsyncClient, broker: FakeBroker) -> None:
+async def test_ready_is_refused_while_starting_draining_and_without_a_store(
+    anybody: httpx.AsyncClient, broker: FakeBroker
+) -> None:
     assert (await anybody.get("/ready")).json()["status"] == "ready"
     broker.is_ready = False
     assert_error(await anybody.get("/ready"), 503, "no_browser")
+    broker.is_writable = False
+    assert_error(await anybody.get("/ready"), 503, "store_unavailable")
     broker.operations.is_draining = True
     assert_error(await anybody.get("/ready"), 503, "draining")
     assert (await anybody.get("/health")).status_code == 200

@@ -1,4 +1,5 @@
-"""A full disk, no descriptors left, no browser to be started, a clock that jumps: refused by name, then as before.
+"""A full disk, one that is read-only, no descriptors left, no browser to be started, a clock that jumps: refused by
+name, then as before.
 
 Each shortage is made for the running server alone, by limits of its process (prlimit), which needs Linux and no rights
 beyond those of whoever started the server. When it is over the same process works as before.
@@ -6,10 +7,15 @@ beyond those of whoever started the server. When it is over the same process wor
 
 from __future__ import annotations
 
+import fcntl
+import os
 import resource
+import sqlite3
+import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Final
 
 import httpx
 import psutil
@@ -60,6 +66,48 @@ def no_more_than(server: Server, kind: int, soft: int) -> Iterator[None]:
         resource.prlimit(pid, kind, before)
 
 
+# Of Linux, for flags of files; `chattr +i` sets this one. It holds for files that are open, and for root.
+GET_FLAGS: Final = 0x80086601
+SET_FLAGS: Final = 0x40086602
+IS_IMMUTABLE: Final = 0x10
+
+
+@contextmanager
+def read_only(server: Server) -> Iterator[None]:
+    """Have the disk refuse every write to the store's file and its log, as one does that was mounted anew after an
+    error; only root can. A mount cannot be made read-only while the server has files open on it."""
+    files = [server.state / name for name in ("tabherd.db", "tabherd.db-wal")]
+    try:
+        for file in files:
+            _set_flag(file, is_on=True)
+        yield
+    finally:
+        for file in files:
+            _set_flag(file, is_on=False)
+
+
+def _set_flag(file: Path, *, is_on: bool) -> None:
+    handle = os.open(file, os.O_RDONLY)
+    try:
+        (flags,) = struct.unpack("l", fcntl.ioctl(handle, GET_FLAGS, struct.pack("l", 0)))
+        flags = flags | IS_IMMUTABLE if is_on else flags & ~IS_IMMUTABLE
+        fcntl.ioctl(handle, SET_FLAGS, struct.pack("l", flags))
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(server: Server) -> Iterator[None]:
+    """Another program writes to the store and does not come to an end, which anybody's can."""
+    with closing(sqlite3.connect(server.state / "tabherd.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+
+
+# A way in which a store that can be read takes no writes: the rarer and quicker one where it can be had.
+UNWRITABLE: Final = {"read_only": read_only} if os.geteuid() == 0 else {"locked": locked}
+
+
 def code_of(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
@@ -106,6 +154,43 @@ def test_a_task_that_was_accepted_before_the_disk_was_full_is_done_when_there_is
     view = ended(admin, task_id)
     assert (view["state"], view["result"], view["attempts"]) == ("done", "late", 1)
     admin.delete(f"/sessions/{session['sessionId']}")
+
+
+@pytest.mark.parametrize("cause", UNWRITABLE)
+def test_a_store_that_takes_no_writes_is_read_on_and_the_server_says_that_it_is_not_ready(
+    server: Server, admin: httpx.Client, cause: str
+) -> None:
+    session = open_session(admin, agentId="ada", keepAlive=True)
+    tab_id = session["tabs"][0]["tabId"]
+    task_id = submit(admin, "1", agentId="ada")
+    assert ended(admin, task_id)["state"] == "done"
+    assert admin.get("/ready").status_code == 200
+    with UNWRITABLE[cause](server):
+        task = {"agentId": "ada", "action": "evaluate", "params": {"expression": "1"}}
+        for answer in (
+            admin.post("/sessions", json={"agentId": "ada"}),
+            admin.post("/tasks", json=task),
+            admin.post("/agents", json={"agentId": "eve"}),
+            act(admin, tab_id, "evaluate", expression="1", idempotencyKey=f"k-{cause}"),
+        ):
+            assert (code_of(answer), answer.json()["details"]["cause"]) == ((503, "store_unavailable"), cause)
+        # Told without being asked to write anything, and without a credential: by an answer of at most a second ago.
+        until(lambda: admin.get("/ready").status_code == 503)
+        unready = admin.get("/ready")
+        assert code_of(unready) == (503, "store_unavailable")
+        # A file that is locked is waited for, by one after the other.
+        assert unready.json()["details"]["cause"] in (cause, "slow" if cause == "locked" else cause)
+        assert int(unready.headers["Retry-After"]) > 0
+        # It lives, and what needs nothing to be kept goes on.
+        assert admin.get("/health").json()["status"] == "ok"
+        assert value_of(admin, tab_id, "1 + 1") == 2
+        assert admin.get(f"/tasks/{task_id}").json()["state"] == "done"
+        assert admin.get(f"/sessions/{session['sessionId']}").status_code == 200
+        assert task_id in admin.get("/tasks").text
+        assert session["sessionId"] in admin.get("/sessions").text
+    until(lambda: admin.get("/ready").status_code == 200)
+    is_at_work(admin)
+    assert admin.delete(f"/sessions/{session['sessionId']}").status_code == 204
 
 
 def test_without_descriptors_those_who_are_connected_are_served_and_others_can_come_later(

@@ -52,6 +52,7 @@ from .owners import Owners
 from .patience import patiently
 from .policies import PoolFollower, caps_of, policy_of, shared_caps_of
 from .pooling import Pooling
+from .readiness import Readiness
 from .reaper import Reaper
 from .recovery import Recovery
 from .registry import LiveSession, Registry
@@ -119,6 +120,7 @@ class Broker:
         self._background: set[asyncio.Task[None]] = set()
         self._services: list[asyncio.Task[None]] = []
         self._store = store = ordered(store)
+        self._readiness = Readiness(store)
         self._owners = owners or Owners(clock)
         self._pools = {name: self._make_pool(name, settings) for name, settings in config.pools.items()}
         self._admissions = {
@@ -513,6 +515,13 @@ class Broker:
     def is_draining(self) -> bool:
         """Whether no session is admitted."""
         return self.operations.is_draining
+
+    async def refuse_unwritable(self) -> None:
+        """Raise `StoreUnavailable` while nothing can be written. In a cluster the node's own beats tell."""
+        if self.cluster is None:
+            await self._readiness.refuse_unwritable()
+        else:
+            self.operations.refuse_untrusted()
 
     @property
     def is_ready(self) -> bool:

@@ -99,6 +99,7 @@ async def health(service: Service, call: Call) -> wire.Health:
 async def ready(service: Service, call: Call) -> wire.Health:
     if service.broker.is_draining:
         raise Draining("The server admits no new session.", retry_after_ms=1_000)
+    await service.broker.refuse_unwritable()
     if not service.broker.is_ready:
         raise NoBrowser("No browser is ready yet.", retry_after_ms=1_000)
     return wire.Health(status="ready", version=service.version, node=service.node_id)

@@ -97,11 +97,11 @@ ROUTES: tuple[Route, ...] = (
     Route(
         method="GET",
         path="/ready",
-        summary="Whether a session could be opened now; 503 while starting and draining.",
+        summary="Whether a session could be opened now; 503 while starting, draining, or without a store to write to.",
         handler=h.ready,
         scope=None,
         answer=wire.Health,
-        errors=(e.Draining, e.NoBrowser),
+        errors=(e.Draining, e.NoBrowser, e.StoreUnavailable),
     ),
     Route(
         method="GET",

@@ -62,15 +62,23 @@ def unavailable(path: Path, error: Exception) -> StoreUnavailable:
     """What to tell the caller about an error that is of the world."""
     assert isinstance(error, sqlite3.Error)
     cause, fix = _CAUSES[error.sqlite_errorcode & 0xFF]
-    # SQLite reports a disk without room for its shared index as an I/O error like any other.
+    # SQLite reports a disk without room for its shared index as an I/O error like any other; and so it does with one
+    # that has become read-only under files that are open.
     if cause == "io_error" and _is_full(path.parent):
         cause, fix = _CAUSES[sqlite3.SQLITE_FULL]
+    elif cause == "io_error" and _is_read_only(path):
+        cause, fix = _CAUSES[sqlite3.SQLITE_READONLY]
     return StoreUnavailable(f"The store {path} cannot be used: {error}. {fix}", cause=cause, path=str(path))
 
 
 def _is_full(directory: Path) -> bool:
     room = os.statvfs(directory)
     return room.f_bavail * room.f_frsize < ROOM_MIN_BYTES
+
+
+def _is_read_only(path: Path) -> bool:
+    """Whether the disk or a flag of the file forbids writing, which binds root too."""
+    return not all(os.access(file, os.W_OK) for file in (path, _beside(path, "-wal")) if file.exists())
 
 
 def _refusal(path: Path, cause: str, sentence: str) -> StoreUnavailable:
