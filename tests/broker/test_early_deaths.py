@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.broker.house import House, in_house
+from tests.broker.house import ADA, House, in_house
 
+from tabherd import wire
 from tabherd.browsers.port import Seat
+from tabherd.core.model import Tab
 
 
 def stock(house: House) -> list[Seat]:
@@ -35,4 +37,16 @@ async def test_a_page_that_died_while_its_session_was_opened_is_replaced(house: 
     session = await opening
     await house.until(lambda: house.tab(session).row.generation == 2)
     await house.until(lambda: not house.tab(session).gate.is_held)
+    assert (await house.act(session)).ok
+
+
+@in_house()
+async def test_a_tab_whose_browser_died_while_it_was_written_down_comes_back_with_the_others(house: House) -> None:
+    session = await house.open()
+    opening = asyncio.ensure_future(house.broker.commands.open_tab(ADA, session.session_id, wire.OpenTab()))
+    await house.until(lambda: len(house.disk.rows(Tab)) == 2)
+    house.process(session).die("killed")
+    tab = await opening
+    await house.recovered(session)
+    assert house.broker.tabs.get(ADA, tab.tab_id).generation == 2
     assert (await house.act(session)).ok

@@ -395,6 +395,9 @@ class Tabs:
         assert isinstance(stored, Tab)
         tab = self._leases.new_tab(live, stored, port)
         self._registry.bind_tab(tab)
+        if live.browser is not browser:
+            # It died while the tab was written down, which is rebuilt with the others.
+            self._recovery.browser_lost(tab)
         self._publish("tab.opened", tab, provenance=provenance, openerTabId=opener_id or None)
         return tab
 
