@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -15,7 +16,9 @@ from tabherd.broker.task_submission import Trace
 from tabherd.cluster.elsewhere import Elsewhere
 from tabherd.core.fairness import jain_index
 from tabherd.core.lifecycle import TaskState
-from tabherd.core.model import Beat, TaskKey
+from tabherd.core.model import Beat, Task, TaskKey
+from tabherd.store.base import IN_DOUBT, Insert, Op, Outcome
+from tabherd.store.task_claims import Bounds
 
 
 @in_task_herd()
@@ -309,3 +312,97 @@ async def test_a_task_that_is_not_this_nodes_any_more_is_dropped_before_anything
     assert herd.sent == []
     assert (await herd.get(herd[1], task_id, 60_000)).state == "done"
     assert herd.sent == ["ada/1"]
+
+
+@in_task_herd()
+async def test_what_a_node_claims_again_before_it_hears_that_it_gave_it_back_is_run(herd: TaskHerd) -> None:
+    herd[2].broker.operations.drain(ADMIN)
+    node = herd[1]
+    scheduler, claims = node.broker.tasking.scheduler, node.claims  # type: ignore[attr-defined]
+    # So that it waits here.
+    node.broker.operations.is_draining = True
+    task_id = await herd.submit(node, "ada/1")
+    row = herd.row(task_id)
+    (claimed,) = herd.turns.claim("nod_1", "default", 1, Bounds(workers=1, max_per_agent=1))
+    scheduler.claimed(claimed)
+    live = scheduler.find(row.id)
+    assert live is not None
+    is_written, may_answer, write = asyncio.Event(), asyncio.Event(), claims.write
+
+    async def write_and_answer_late(rows: Sequence[Task]) -> set[str]:
+        written: set[str] = await write(rows)
+        is_written.set()
+        await may_answer.wait()
+        return written
+
+    claims.write = write_and_answer_late
+    leaving = asyncio.ensure_future(scheduler.give_back([live]))
+    await is_written.wait()
+    claims.write = write
+    (again,) = herd.turns.claim("nod_1", "default", 1, Bounds(workers=1, max_per_agent=1))
+    scheduler.claimed(again)
+    may_answer.set()
+    await leaving
+    await asyncio.sleep(0)
+    assert scheduler.find(task_id) is not None
+    node.broker.operations.is_draining = False
+    assert (await herd.get(node, task_id, 60_000)).state == "done"
+
+
+# --- Submissions that were not answered -----------------------------------------------------------------------------
+
+
+def _lose_the_answer_to_the_next_submission(herd: TaskHerd) -> None:
+    left = [True]
+
+    def is_doubtful(ops: tuple[Op, ...]) -> bool:
+        is_submission = any(isinstance(op, Insert) and isinstance(op.row, Task) for op in ops)
+        return is_submission and bool(left) and left.pop()
+
+    for member in herd.members.values():
+        member.store.is_doubtful = is_doubtful
+
+
+@in_task_herd()
+async def test_a_task_on_a_session_whose_submission_was_not_answered_is_run_once(herd: TaskHerd) -> None:
+    session = await herd.open(herd[1])
+    _lose_the_answer_to_the_next_submission(herd)
+    with pytest.raises(errors.StoreUnavailable):
+        await herd.submit(herd[1], "ada/1", session_id=session.session_id)
+    await herd.until(lambda: herd.states() == {"done": 1})
+    assert (herd.sent, herd.sent_by) == (["ada/1"], ["nod_1"])
+    await herd.release(session)
+
+
+@in_task_herd()
+async def test_whoever_repeats_a_key_whose_submission_was_not_answered_hears_of_a_task_that_is_run(
+    herd: TaskHerd,
+) -> None:
+    session = await herd.open(herd[1])
+    fields = {"session_id": session.session_id, "idempotency_key": "once", "deadline": herd.now + 600_000}
+    _lose_the_answer_to_the_next_submission(herd)
+    with pytest.raises(errors.StoreUnavailable):
+        await herd.submit(herd[1], "ada/1", **fields)
+    task_id = await herd.submit(herd[1], "ada/1", **fields)
+    assert (await herd.get(herd[1], task_id, 60_000)).state == "done"
+    assert herd.sent == ["ada/1"]
+    await herd.release(session)
+
+
+@in_task_herd()
+async def test_a_submission_that_was_lost_on_its_way_is_sent_again(herd: TaskHerd) -> None:
+    session = await herd.open(herd[1])
+    apply, lost = herd[1].store.apply, [True]
+
+    async def lose(*ops: Op) -> Outcome:
+        if lost and any(isinstance(op, Insert) and isinstance(op.row, Task) for op in ops):
+            lost.clear()
+            raise errors.StoreUnavailable("the connection broke", cause=IN_DOUBT)
+        return await apply(*ops)
+
+    herd[1].store.apply = lose  # type: ignore[method-assign]
+    with pytest.raises(errors.StoreUnavailable):
+        await herd.submit(herd[1], "ada/1", session_id=session.session_id)
+    await herd.until(lambda: herd.states() == {"done": 1})
+    assert herd.sent == ["ada/1"]
+    await herd.release(session)

@@ -20,7 +20,7 @@ from ..core.model import Task, TaskKey
 from ..core.task_queue import TaskQueue
 from ..errors import StoreUnavailable, TabherdError
 from ..metrics import Metrics
-from ..store.base import Conflict, Insert, Op, Put, Store
+from ..store.base import Conflict, Insert, Op, Put, Store, is_in_doubt
 from .events import EventBus
 from .live_task import LiveTask
 from .patience import to_the_end
@@ -120,8 +120,11 @@ class TaskIntake:
     async def _submit_keyed(self, task: LiveTask, key: TaskKey) -> str:
         try:
             outcome = await self._store.apply(Insert(task.row), Insert(key))
-        except TabherdError:
-            self.arrived(task)
+        except TabherdError as error:
+            if isinstance(error, StoreUnavailable) and is_in_doubt(error):
+                self._spawn(self._log.settle_doubt([task], Insert(key)))
+            else:
+                self.arrived(task)
             raise
         if isinstance(outcome, Conflict):
             assert isinstance(outcome.row, TaskKey), f"{task.row.id} is new"

@@ -1,8 +1,10 @@
 """Puts tasks on disk, as they come, as they are sent, and as they end: those of one moment in one transaction.
 
 Invariants:
-- Whoever waits for `insert` hears of it when all of his tasks are on disk, or that none is. What was written is told to
-  the scheduler in the same step, whether or not anybody still waits.
+- Whoever waits for `insert` hears of it when all of his tasks are on disk, or that none is, or that nobody knows. What
+  was written is told to the scheduler in the same step, whether or not anybody still waits.
+- Tasks of which nobody knows are sent again until they are on disk, once: whatever is there is run, and none lies there
+  that no node has in its memory.
 - What a task that is on disk has become is written in the order in which it became so, one write of it at a time, until
   the store has taken it, and told after that. Several changes of one task in one moment are one write.
 - Where nodes share the store, a task may be another's by then: then nothing is written, and the scheduler is told.
@@ -13,15 +15,15 @@ A transaction costs the same for one task as for fifty, and thousands of tasks a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeAlias
 
 import structlog
 
 from ..core.lifecycle import TASK, is_terminal
 from ..core.model import Task, changed
-from ..errors import InvalidRequest, TabherdError
-from ..store.base import Applied, Insert, Op, Store, Update
+from ..errors import InvalidRequest, StoreUnavailable, TabherdError
+from ..store.base import Applied, Insert, Op, Store, Update, is_in_doubt
 from ..store.task_claims import TaskClaims
 from .live_task import LiveTask
 from .patience import patiently
@@ -141,7 +143,11 @@ class TaskLog:
             for arrival in arrivals:
                 await self._insert([arrival])
         except TabherdError as error:
-            self._refuse(arrivals, error)
+            if isinstance(error, StoreUnavailable) and is_in_doubt(error):
+                self._spawn(self.settle_doubt(tasks))
+                _fail([written for _, written in arrivals], error)
+            else:
+                self._refuse(arrivals, error)
         else:
             assert isinstance(outcome, Applied), f"their ids are new ({outcome})"
             for task, row in zip(tasks, outcome.rows, strict=True):
@@ -153,13 +159,29 @@ class TaskLog:
                     written.set_result(None)
 
     def _refuse(self, arrivals: list[_Arrival], error: TabherdError) -> None:
-        for tasks, written in arrivals:
+        for tasks, _ in arrivals:
             for task in tasks:
                 self._on_refused(task)
-            if not written.done():
-                written.set_exception(error)
-                # Looked at, or asyncio would complain when its caller has left.
-                written.exception()
+        _fail([written for _, written in arrivals], error)
+
+    async def settle_doubt(self, tasks: list[LiveTask], *others: Op) -> None:
+        """Have tasks on disk, with whatever else is written with them, whose writing was not answered."""
+        ops = (*(Insert(task.row) for task in tasks), *others)
+        try:
+            outcome = await patiently(lambda: self._store.apply(*ops))
+            # All or none of them: in conflict with the first one, they are there.
+            has_landed = isinstance(outcome, Applied) or outcome.index == 0
+            for task in tasks:
+                standing = await patiently(lambda task=task: self._store.get(Task, task.row.id))  # type: ignore[misc]
+                if has_landed and standing is not None and standing.node_id == task.row.node_id:
+                    task.row = standing
+                    self._on_inserted(task)
+                else:
+                    # Another node has had it meanwhile; or an earlier task has the key.
+                    self._on_refused(task)
+        except StoreUnavailable as error:
+            # What may be there is seen to by others, or by the next life.
+            log.info("nobody knows whether tasks are on disk", count=len(tasks), error=error.message)
 
     # --- Changes --------------------------------------------------------------------------------------------
 
@@ -274,3 +296,11 @@ class TaskLog:
     def _give_up(self, task: LiveTask, error: Exception) -> None:
         # On disk it is as it was, and its mark stays: the next life says that nobody knows what became of it.
         log.error("bug: what became of a task cannot be written", taskId=task.row.id, error=repr(error))
+
+
+def _fail(waiting: Iterable[asyncio.Future[None]], error: TabherdError) -> None:
+    for written in waiting:
+        if not written.done():
+            written.set_exception(error)
+            # Looked at, or asyncio would complain when its caller has left.
+            written.exception()
