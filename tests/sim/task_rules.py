@@ -74,6 +74,8 @@ class TaskRules:
         self._leased: dict[str, int] = {}
         # What was there when it was last counted.
         self._counted: tuple[int, ...] = ()
+        # Which session every tab has been in, as far as this life of the broker knows.
+        self._session_of: dict[str, str] = {}
         # When the broker had taken up what was left; 0: not yet.
         self._settled_at = 0
         self._turns: TaskTurns
@@ -86,6 +88,7 @@ class TaskRules:
         self._idle_since.clear()
         self._settled_at = 0
         self._turns = TaskTurns(self._world)
+        self._session_of.clear()
 
     # --- What callers hear ----------------------------------------------------------------------------------
 
@@ -297,11 +300,12 @@ class TaskRules:
             self._world.violate(f"the queue says {counted}, a recount says {dict(waiting)} and {dict(flying)}")
         if (stats.queue.total_queued, stats.queue.total_inflight) != (waiting.total(), flying.total()):
             self._world.violate(f"the queue says {stats.queue}, a recount {dict(waiting)} and {dict(flying)}")
+        self._session_of |= {tab_id: live.row.id for live in broker.registry for tab_id in live.tabs}
         of_session: Counter[str] = Counter()
         for task_id in (*queue._waiting, *queue._in_flight):
             row = self._rows[task_id]
-            tab = broker.registry.tab(row.tab_id) if row.tab_id else None
-            of_session[tab.session.row.id if tab is not None else row.session_id] += 1
+            # One whose tab is gone ends a little later.
+            of_session[self._session_of.get(row.tab_id, row.session_id)] += 1
         for live in broker.registry:
             if live.tasks != of_session[live.row.id]:
                 self._world.violate(f"{live.row.id} counts {live.tasks} tasks, there are {of_session[live.row.id]}")
