@@ -78,7 +78,14 @@ class ClusterNode(Server):
     def start(self, settings: dict[str, str] | None = None) -> None:
         """Start it, or start it again; returns when it is ready."""
         self.lives.start(self.env | environment_of(settings or {}))
-        self._record = json.loads((self.state / "server.json").read_text())
+        self._record = until(self._written_record)
+
+    def _written_record(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads((self.state / "server.json").read_text()))
+        except FileNotFoundError:
+            # A node that loses its database as soon as it is ready takes that back.
+            return {}
 
     def freeze(self) -> None:
         """Stop the process in the middle of whatever it is doing; its Chromium runs on."""
