@@ -43,17 +43,17 @@ sim: ## simulated histories: SEEDS=n runs n, SEED=k replays one, CLUSTER=1 of se
 	@tools/setup dev
 	@$(PYTHON) -m tests.$(if $(CLUSTER),sim_cluster,sim) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-soak: ## the long campaign, which takes hours: histories, inputs, kills, overload, an hour of a crowd
+soak: ## the long campaigns, which take hours: histories, inputs, kills, overload, an hour of a crowd; DOCS=1 notes them
 	@tools/setup dev
-	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS)
+	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS) $(if $(DOCS),--docs)
 	@$(PYTHON) -m tests.sim_cluster --seeds $(SOAK_CLUSTER_SEEDS)
-	@$(PYTHON) -m tests.fuzz --cases $(SOAK_CASES)
-	@$(PYTHON) -m tests.campaign crash --store sqlite --kills $(SOAK_KILLS)
-	@$(PYTHON) -m tests.campaign crash --store postgres --kills $(SOAK_KILLS)
+	@$(PYTHON) -m tests.fuzz --cases $(SOAK_CASES) $(if $(DOCS),--docs)
+	@$(PYTHON) -m tests.campaign crash --store sqlite --kills $(SOAK_KILLS) $(if $(DOCS),--docs)
+	@$(PYTHON) -m tests.campaign crash --store postgres --kills $(SOAK_KILLS) $(if $(DOCS),--docs)
 	@KILLING_S=60 $(PYTHON) -m pytest tests/server/test_crash.py
 	@OVERLOAD_S=60 $(PYTHON) -m pytest tests/server/test_task_overload.py
 	@FAULTS_S=60 $(PYTHON) -m pytest tests/cluster/test_faults_backends.py
-	@$(PYTHON) -m tests.campaign soak --minutes $(SOAK_MINUTES)
+	@$(PYTHON) -m tests.campaign soak --minutes $(SOAK_MINUTES) $(if $(DOCS),--docs)
 
 parity: ## the engine beside Playwright, each situation TIMES times; NAME=situation for one
 	@tools/setup dev

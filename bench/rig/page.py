@@ -35,7 +35,7 @@ def with_figures(page: str, name: str, section: str) -> str:
     begin, end = marked(name)
     place = re.compile(f"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
     if len(place.findall(page)) != 1:
-        raise ValueError(f"docs/benchmarks.md needs the markers '{begin}' and '{end}' exactly once.")
+        raise ValueError(f"The page needs the markers '{begin}' and '{end}' exactly once.")
     return place.sub(lambda _: f"{begin}\n{section}{end}", page)
 
 

@@ -1,6 +1,7 @@
 """`python -m tests.campaign crash --store sqlite|postgres --kills N --seed S`, `... soak --minutes N --agents N`.
 
-Both print a table at the end and exit with 1 if anything is not as it should be; `--json FILE` has it all.
+Both print a table at the end and exit with 1 if anything is not as it should be; `--json FILE` has it all, `--docs`
+puts the table into docs/campaigns.md.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import tempfile
 from pathlib import Path
 
 import msgspec
+from bench.rig.machine import this_machine
 
 from . import crash, soak
+from .page import publish
 
 
 def main() -> int:
@@ -35,9 +38,11 @@ def main() -> int:
         campaign.add_argument("--seed", type=int, default=1)
         campaign.add_argument("--place", type=Path, help="where state and logs stay; else they are removed")
         campaign.add_argument("--json", type=Path, metavar="FILE", help="also write what came of it there")
+        campaign.add_argument("--docs", action="store_true", help="also write the table into docs/campaigns.md")
     chosen = parser.parse_args()
     # Told to stop, it still ends every process that it has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    machine = this_machine()
     with tempfile.TemporaryDirectory(prefix="tabherd-campaign-") as temporary:
         shared = {name: getattr(chosen, name) for name in ("agents", "think_s", "seed")}
         shared |= {"place": chosen.place or Path(temporary), "tell": _tell}
@@ -51,6 +56,13 @@ def main() -> int:
     if chosen.json is not None:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(report)))
     print(said)
+    if chosen.docs:
+        if chosen.campaign == "soak":
+            command = f"soak --minutes {chosen.minutes:g} --agents {chosen.agents} --think-s {chosen.think_s:g}"
+            publish("soak", f"python -m tests.campaign {command} --seed {chosen.seed}", said, machine)
+        else:
+            assert isinstance(report, crash.Report)
+            publish(f"crash {chosen.store}", report.replay, said, machine)
     return 0 if report.is_good else 1
 
 

@@ -66,6 +66,11 @@ class Started:
             # The one line that it says there, once it is ready.
             assert child.stdout.readline(), log.read_text()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the last one has not ended."""
+        return bool(self._children) and self._children[-1].poll() is None
+
     def stop(self) -> None:
         """End the one that runs as an operator does, and what one that was killed has left."""
         self._end(END_LIMIT_S)

@@ -1,6 +1,7 @@
 """Run simulated histories: `--seeds N` plays N, from `--first F` on, in `--workers W` processes; `--seed K` replays one
 and prints it. A violation is told as the shortest history that shows it. `--coverage` adds which verbs were under way
-when what went wrong; `--ablations` writes the page that says how each safeguard is proven.
+when what went wrong; `--ablations` writes the page that says how each safeguard is proven; `--docs` puts the last line
+into docs/campaigns.md.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+
+from bench.rig.machine import this_machine
+from tests.campaign.page import publish
 
 from .campaign import campaign
 from .coverage import Coverage
@@ -23,6 +27,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int)
     parser.add_argument("--coverage", action="store_true")
     parser.add_argument("--ablations", action="store_true")
+    parser.add_argument("--docs", action="store_true")
     args = parser.parse_args()
     if args.ablations:
         from .ablation_page import write
@@ -30,6 +35,7 @@ def main() -> int:
         return write()
     if args.seed is not None:
         return _replay(args.seed)
+    machine = this_machine()
     coverage, count, began = Coverage(), 0, time.perf_counter()
     for played in campaign(range(args.first, args.first + args.seeds), args.workers):
         coverage.add(played.coverage)
@@ -40,10 +46,13 @@ def main() -> int:
     if args.coverage:
         print(coverage.table())
     calls, faults = coverage.verbs.total(), coverage.faults.total()
-    print(
+    said = (
         f"{count} histories, {calls} calls, {faults} faults, 0 violations, "
         f"{count / elapsed_s:.0f} histories/s ({elapsed_s:.0f} s)"
     )
+    print(said)
+    if args.docs:
+        publish("histories", f"make sim SEEDS={args.seeds}", said, machine)
     return 0
 
 
