@@ -51,8 +51,8 @@ class Rules:
     def __init__(self, world: World) -> None:
         self._world = world
         self._checked_changes = 0
-        # When each session's owner was last heard of, and which process it named.
-        self._heard_at: dict[str, int] = {}
+        # When each session's owner was last heard of, by the clock and in truth, and which process it named.
+        self._heard_at: dict[str, tuple[int, int]] = {}
         self.pid_of: dict[str, int] = {}
         # The fence of every session ever seen, and the largest of them.
         self._fences: dict[str, tuple[int, str]] = {}
@@ -87,7 +87,7 @@ class Rules:
 
     def hear(self, session_id: str) -> None:
         """The owner of the session gave a sign of life."""
-        self._heard_at[session_id] = self._world.clock_ms()
+        self._heard_at[session_id] = self._world.clock_ms(), self._world.loop.clock_ms()
 
     def arrive(self, tab_id: str, label: str) -> None:
         """A command was accepted."""
@@ -272,7 +272,9 @@ class Rules:
             if row.end_reason not in (lease.ReapReason.STALE, lease.ReapReason.IDLE):
                 continue
             # The broker heard of it a little before its client had the answer.
-            silent_ms = row.ended_at - self._heard_at.get(row.id, 0) + ANSWER_MS
+            by_clock, in_truth = self._heard_at.get(row.id, (0, 0))
+            # By a clock that was set meanwhile it may be less than it was, or more.
+            silent_ms = max(row.ended_at - by_clock, self._world.loop.clock_ms() - in_truth) + ANSWER_MS
             if silent_ms < stale_ms or self.pid_of.get(row.id) in self._world.alive_pids:
                 self._world.violate(f"{row.id} was reaped ({row.end_reason}) {silent_ms} ms after its owner was heard")
 
