@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.broker.house import ADA, ADMIN, BOB, House, Socket, in_house
 
 from tabherd import errors, wire
+from tabherd.broker.sessions import Sessions
 
 # Browsers are asked once a minute here: an hour of probes would only make the tests slower.
 CALM = {"probe_every_ms": 60_000}
@@ -78,6 +80,25 @@ async def test_a_heartbeat_that_is_first_keeps_the_session_from_the_reaper_who_c
         await asyncio.sleep(5)  # The reaper has taken its verdict and waits for its turn behind the beat.
     assert (await beating).fence == session.fence
     await asyncio.sleep(60)
+    assert (await house.act(session)).ok
+
+
+@in_house(**CALM)
+async def test_whoever_waited_for_the_answer_to_a_heartbeat_was_there_until_then(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.open()
+    await house.beat(session)
+    save = Sessions._update
+
+    async def save_slowly(self: Sessions, live: Any, row: Any) -> Any:
+        await asyncio.sleep(179)
+        return await save(self, live, row)
+
+    monkeypatch.setattr(Sessions, "_update", save_slowly)
+    await house.beat(session)
+    monkeypatch.undo()
+    await asyncio.sleep(120)
     assert (await house.act(session)).ok
 
 

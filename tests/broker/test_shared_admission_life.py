@@ -13,10 +13,12 @@ from tests.broker.herd import Herd, Member, in_herd, run_in_herd
 from tests.broker.house import ADA, ADMIN, BOB, CYD, agent
 
 from tabherd import errors, wire
+from tabherd.cluster.elsewhere import Elsewhere
+from tabherd.cluster.fenced_store import fenced
 from tabherd.core.caps import waiting_counter
 from tabherd.core.lifecycle import LeaseState
 from tabherd.core.model import Session, Waiter
-from tabherd.store.base import Add, Insert, Op
+from tabherd.store.base import IN_DOUBT, Add, Insert, Op, Outcome
 
 # More writes than any scene has from a caller's coming to its session.
 STEPS_MAX = 100
@@ -117,6 +119,53 @@ async def test_a_row_without_a_caller_is_removed(herd: Herd) -> None:
     herd[1].store.is_doubtful = lambda ops: False
     await herd.until(lambda: not herd.disk.rows(Waiter), within_s=2)
     await herd.release(session)
+
+
+@in_herd(max_active=1)
+async def test_a_place_that_was_granted_to_a_caller_who_hears_that_nobody_knows_whether_it_waits_goes_back(
+    herd: Herd,
+) -> None:
+    session = await herd.open(herd[1])
+    apply = herd[1].store.apply
+
+    async def answer_late_and_lose_it(*ops: Op) -> Outcome:
+        outcome = await apply(*ops)
+        if any(isinstance(op, Insert) and isinstance(op.row, Waiter) for op in ops):
+            await asyncio.sleep(2)
+            raise errors.StoreUnavailable("the answer was lost", cause=IN_DOUBT)
+        return outcome
+
+    herd[1].store.apply = answer_late_and_lose_it  # type: ignore[method-assign]
+    asking = asyncio.create_task(herd.open(herd[1], BOB))
+    await herd.until(lambda: herd.disk.rows(Waiter))
+    await herd.release(session)
+    with pytest.raises(errors.StoreUnavailable):
+        await asking
+    await herd.until(lambda: herd.active == 0, within_s=2)
+
+
+@in_herd(max_active=1)
+async def test_a_node_that_others_have_declared_dead_ends_its_browsers_also_while_it_keeps_places(herd: Herd) -> None:
+    session = await herd.open(herd[1])
+    # Its caller never comes.
+    lost = asyncio.create_task(herd[2].broker.sessions.open(BOB, wire.OpenSession(wait_ms=60_000)))
+    await herd.until(lambda: herd.disk.rows(Waiter))
+    drain(herd[2])
+    await herd.release(session)
+    with pytest.raises(Elsewhere):
+        await lost
+    get = herd[1].store.get
+
+    async def refuse(table: Any, id: str) -> Any:
+        if table is Session:
+            raise fenced()
+        return await get(table, id)
+
+    herd[1].is_alive = False
+    herd[1].store.get = refuse  # type: ignore[method-assign,assignment]
+    await herd[1].broker.stop()
+    assert not any(process.is_alive for process in herd[1].processes.values())
+    await herd.declare_dead(herd[1])
 
 
 @in_herd()

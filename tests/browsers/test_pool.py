@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tests.sim.stage import Stage, on_stage
 
 from tabherd.browsers import pool as pool_module
 from tabherd.browsers.port import Seat
 from tabherd.browsers.slot import Slot
+from tabherd.cluster.fenced_store import fenced
+from tabherd.core.model import Browser
 
 
 def test_browsers_are_added_when_callers_find_no_seat_up_to_the_maximum() -> None:
@@ -220,3 +223,23 @@ def test_where_there_can_be_only_one_it_is_not_recycled_while_a_session_is_in_it
         await stage.until(lambda: stage.pool.is_ready)
 
     on_stage(play, is_single=True, browsers_max=1, recycle_sessions=1)
+
+
+def test_a_slot_whose_row_cannot_be_written_is_not_tried_without_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(stage: Stage) -> None:
+        tries = 0
+
+        async def refuse(self: Stage, row: Browser) -> None:
+            nonlocal tries
+            tries += 1
+            raise fenced()
+
+        monkeypatch.setattr(stage.pool, "record", lambda row: refuse(stage, row))
+        stage.alive[0].die("killed")
+        await stage.until(lambda: tries > 0)
+        await asyncio.sleep(10)
+        assert 5 <= tries <= 20
+        monkeypatch.undo()
+        await stage.until(lambda: stage.pool.is_ready, within_s=2)
+
+    on_stage(play)

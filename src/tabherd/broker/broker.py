@@ -445,7 +445,8 @@ class Broker:
             service.cancel()
         if self._services:
             await asyncio.wait(self._services)
-        await asyncio.gather(*(shared.stop() for shared in self._shared.values()))
+        if self._shared:
+            await self._take_back_places()
         await self.tasking.stop()
         await self.named_locks.stop()
         kept = await asyncio.gather(*(self._keep(live) for live in self._registry), return_exceptions=True)
@@ -460,6 +461,16 @@ class Broker:
         await asyncio.gather(*(pool.stop() for pool in self._pools.values()))
         self._owners.close()
         await self._ledger.stop()
+
+    async def _take_back_places(self) -> None:
+        """What is kept for callers of other nodes. Whatever cannot be written now, others see to."""
+        stopping = [asyncio.ensure_future(shared.stop()) for shared in self._shared.values()]
+        done, unfinished = await asyncio.wait(stopping, timeout=STOP_LIMIT_S)
+        for task in unfinished:
+            task.cancel()
+        for error in (task.exception() for task in done):
+            if error is not None:
+                log.warning("a place could not be taken back", error=str(error))
 
     async def _keep(self, live: LiveSession) -> None:
         """A session that outlives this server: the next one finds it as if its browser had died."""

@@ -574,7 +574,7 @@ class Scheduler:
         """Give one back that waits; settled when it is nobody's."""
 
         def left(written: asyncio.Future[None]) -> None:
-            # Unless somebody else had it already, which the log tells; or this node has claimed it anew, before it heard
+            # Unless somebody else had it already, which the log tells; or this node has claimed it anew before it heard
             # that it had given it back.
             if written.exception() is None and self._live.get(live.row.id) is live:
                 self._drop(live)

@@ -188,7 +188,8 @@ class Sessions:
             live.row = await self._update(
                 live, changed(live.row, heartbeat_at=self._clock(), is_beating=True, phase=phase)
             )
-        live.seen_at = live.row.heartbeat_at
+        # The store may have taken long, and whoever has waited for it was there until now.
+        live.seen_at = self._clock()
         cancelled = list(live.cancelled)
         live.cancelled.clear()
         return wire.HeartbeatAnswer(expires_at=rfc3339(live.row.deadline_at), fence=live.row.fence, cancel=cancelled)

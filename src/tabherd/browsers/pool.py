@@ -29,6 +29,8 @@ STOP_LIMIT_S = 15.0
 # When a session comes the stock is not refilled at once: its opening and its first commands go first. Those that come
 # meanwhile do not prolong it, so that a steady stream still finds the stock refilled.
 REFILL_AFTER_S = 0.05
+# How soon another slot takes the place of one that failed.
+FAILED_PAUSE_S = 1.0
 
 
 class PoolPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,8 +266,12 @@ class Pool:
         del self._tasks[slot]
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a slot failed", pool=self.name, exc_info=error)
-            if not self._is_stopping:
-                self._add_slot()
+            # Not at once: what made it fail may be there still, such as a store that takes nothing from this node.
+            asyncio.get_running_loop().call_later(FAILED_PAUSE_S, self._replace)
+
+    def _replace(self) -> None:
+        if not self._is_stopping and len(self._staying()) < self._pool_policy.browsers_max:
+            self._add_slot()
 
     async def _keep(self) -> None:
         """Refill the stock and give back what is not needed, until cancelled."""
