@@ -220,8 +220,8 @@ class SharedAdmission:
             turn.is_passed_on = True
             raise
         except BaseException:
-            # The grant and the caller's leaving may meet in one turn of the loop; or its row was written and granted, and
-            # nobody could say that it was written. Then the place goes back.
+            # The grant and the caller's leaving may meet in one turn of the loop; or its row was written and granted,
+            # and nobody could say that it was written. Then the place goes back.
             if _is_given(turn.given):
                 self._spawn(self._opening.abandon(turn.given.result()))
             raise
