@@ -16,7 +16,7 @@ from tabherd import errors, wire
 from tabherd.cluster.elsewhere import Elsewhere
 from tabherd.cluster.fenced_store import fenced
 from tabherd.core.caps import waiting_counter
-from tabherd.core.lifecycle import LeaseState
+from tabherd.core.lifecycle import LEASE, LeaseState, is_terminal
 from tabherd.core.model import Session, Waiter
 from tabherd.store.base import IN_DOUBT, Add, Insert, Op, Outcome
 
@@ -184,6 +184,35 @@ async def test_a_reservation_whose_answer_is_lost_is_settled(herd: Herd) -> None
     with pytest.raises(errors.StoreUnavailable):
         await herd.open(herd[1], BOB)
     await herd.until(lambda: herd.active == 0, within_s=2)
+
+
+@pytest.mark.parametrize("has_landed", [True, False])
+@in_herd(max_pooled=1, pooled_ttl_s=60)
+async def test_a_pooled_tab_whose_reservation_was_not_answered_is_given_to_nobody_before_it_is_known_whose_it_is(
+    herd: Herd, has_landed: bool
+) -> None:
+    session = await herd.open(herd[1])
+    await herd[1].broker.sessions.release(ADA, session.session_id, None, "pool")
+    await herd.until(lambda: [row for row in herd.disk.rows(Session) if row.state is LeaseState.POOLED])
+    apply, lost = herd[1].store.apply, [True]
+
+    async def lose(*ops: Op) -> Outcome:
+        if lost and any(isinstance(op, Insert) and isinstance(op.row, Session) for op in ops):
+            lost.clear()
+            if has_landed:
+                await apply(*ops)
+            raise errors.StoreUnavailable("the answer was lost", cause=IN_DOUBT)
+        return await apply(*ops)
+
+    herd[1].store.apply = lose  # type: ignore[method-assign]
+    with pytest.raises(errors.StoreUnavailable):
+        await herd.open(herd[1], reuse="same-agent")
+    again = await herd.open(herd[1], reuse="same-agent")
+    await herd[1].broker.sessions.release(ADA, again.session_id, None, "close")
+    # Until whatever was left in the pool has been closed there.
+    await asyncio.sleep(90)
+    assert herd.active == 0
+    assert not [row for row in herd.disk.rows(Session) if not is_terminal(LEASE, row.state)]
 
 
 @in_herd(nodes=3, max_active=1)

@@ -105,8 +105,12 @@ class Opening:
         try:
             await choose(claim, pool.name)
             claim.reserved = await self._reserve(pool, claim, request, guards)
-        except BaseException:
-            self._admissions[pool.name].abandon(claim)
+        except BaseException as error:
+            if isinstance(error, StoreUnavailable) and is_in_doubt(error):
+                # Whose the place is, and the pooled tab that comes with it, is known later.
+                self._spawn(self._settle_doubt(claim, pool.name))
+            else:
+                self._admissions[pool.name].abandon(claim)
             raise
 
     async def create(self, pool: Pool, claim: Claim, request: wire.OpenSession) -> LiveSession:
@@ -159,12 +163,7 @@ class Opening:
             ops += self._check_out(claim.pooled)
         counting = tuple(Add(counter.counter, 1, counter.cap) for counter in counters)
         with held(Rank.LEASE, row.id):
-            try:
-                outcome = await self._store.apply(*guards, *counting, *ops, Insert(row, numbered="fence"))
-            except StoreUnavailable as error:
-                if is_in_doubt(error):
-                    self._spawn(self._settle_doubt(row.id))
-                raise
+            outcome = await self._store.apply(*guards, *counting, *ops, Insert(row, numbered="fence"))
         match outcome:
             case Applied(rows=rows):
                 reserved = rows[-1]
@@ -313,12 +312,15 @@ class Opening:
             await self._leases.dispose(browser, seat.context_id, [("created", seat.tab.target_id)])
         await patiently(lambda: self._settle_by_id(reserved.id))
 
-    async def _settle_doubt(self, session_id: str) -> None:
+    async def _settle_doubt(self, claim: Claim, pool: str) -> None:
         """Nobody knows whether it was reserved, and nobody wants it any more."""
         # Asked as a write is, because only what writes knows that nothing of an earlier one is still on its way.
-        absent = Require(Session, session_id, 0)
-        if not isinstance(await patiently(lambda: self._store.apply(absent)), Applied):
-            await patiently(lambda: self._settle_by_id(session_id))
+        absent = Require(Session, claim.session_id, 0)
+        if isinstance(await patiently(lambda: self._store.apply(absent)), Applied):
+            self._admissions[pool].abandon(claim)
+            return
+        claim.reserved = await patiently(lambda: self._store.get(Session, claim.session_id))
+        await self.abandon(claim)
 
     async def _settle_by_id(self, session_id: str) -> None:
         row = await self._store.get(Session, session_id)

@@ -122,7 +122,7 @@ class TaskIntake:
             outcome = await self._store.apply(Insert(task.row), Insert(key))
         except TabherdError as error:
             if isinstance(error, StoreUnavailable) and is_in_doubt(error):
-                self._spawn(self._log.settle_doubt([task], Insert(key)))
+                self._spawn(self._log.settle_doubt([task]))
             else:
                 self.arrived(task)
             raise

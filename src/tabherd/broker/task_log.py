@@ -3,8 +3,8 @@
 Invariants:
 - Whoever waits for `insert` hears of it when all of his tasks are on disk, or that none is, or that nobody knows. What
   was written is told to the scheduler in the same step, whether or not anybody still waits.
-- Tasks of which nobody knows are sent again until they are on disk, once: whatever is there is run, and none lies there
-  that no node has in its memory.
+- Tasks of which nobody knows are looked for until it is known: what is there is run, and none lies there that no node
+  has in its memory.
 - What a task that is on disk has become is written in the order in which it became so, one write of it at a time, until
   the store has taken it, and told after that. Several changes of one task in one moment are one write.
 - Where nodes share the store, a task may be another's by then: then nothing is written, and the scheduler is told.
@@ -23,7 +23,7 @@ import structlog
 from ..core.lifecycle import TASK, is_terminal
 from ..core.model import Task, changed
 from ..errors import InvalidRequest, StoreUnavailable, TabherdError
-from ..store.base import Applied, Insert, Op, Store, Update, is_in_doubt
+from ..store.base import Applied, Insert, Op, Require, Store, Update, is_in_doubt
 from ..store.task_claims import TaskClaims
 from .live_task import LiveTask
 from .patience import patiently
@@ -164,20 +164,19 @@ class TaskLog:
                 self._on_refused(task)
         _fail([written for _, written in arrivals], error)
 
-    async def settle_doubt(self, tasks: list[LiveTask], *others: Op) -> None:
-        """Have tasks on disk, with whatever else is written with them, whose writing was not answered."""
-        ops = (*(Insert(task.row) for task in tasks), *others)
+    async def settle_doubt(self, tasks: list[LiveTask]) -> None:
+        """Find out about tasks that were written together, all or none, and whose writing was not answered."""
+        # Asked as a write is, because only what writes knows that nothing of an earlier one is still on its way.
+        absent = Require(Task, tasks[0].row.id, 0)
         try:
-            outcome = await patiently(lambda: self._store.apply(*ops))
-            # All or none of them: in conflict with the first one, they are there.
-            has_landed = isinstance(outcome, Applied) or outcome.index == 0
+            has_landed = not isinstance(await patiently(lambda: self._store.apply(absent)), Applied)
             for task in tasks:
                 standing = await patiently(lambda task=task: self._store.get(Task, task.row.id))  # type: ignore[misc]
                 if has_landed and standing is not None and standing.node_id == task.row.node_id:
                     task.row = standing
                     self._on_inserted(task)
                 else:
-                    # Another node has had it meanwhile; or an earlier task has the key.
+                    # Or another node has had it meanwhile.
                     self._on_refused(task)
         except StoreUnavailable as error:
             # What may be there is seen to by others, or by the next life.
