@@ -45,7 +45,8 @@ class Database(MemoryStore):
         self.is_silent = False
         # How late it answers.
         self.slow_s = 0.0
-        self.away_until_s = 0.0
+        # How late it has ever answered.
+        self.slowest_s = 0.0
 
     def transact(self, ops: tuple[Op, ...], writer: NodeLife | None) -> Outcome:
         """All of it or none of it, now."""
@@ -106,7 +107,7 @@ class Line:
         self.is_cut = False
         caught, self._caught = self._caught, []
         for arrive in caught:
-            if self._chance.random() < LATE_RATE:
+            if self._chance.random() < LATE_RATE and not self._database.is_away:
                 arrive()
 
     @property

@@ -138,6 +138,7 @@ class Faults:
         database = self._world.database
         self._world.tell("the database is slow")
         database.slow_s = self._chance.random() * 0.3
+        database.slowest_s = max(database.slowest_s, database.slow_s)
         await asyncio.sleep(self._lasting_s())
         database.slow_s = 0.0
         self._world.tell("the database is as fast as ever")

@@ -279,6 +279,9 @@ class Machine:
         world.keep(starting)
         try:
             await self._until_over(life, starting)
+        except errors.StoreUnavailable as error:
+            # Such a server ends with an error, and whoever runs it starts it again.
+            world.tell(f"{self.node_id} cannot start: {error!r}")
         finally:
             if not world.loop.is_over:
                 await self._end(life, starting)

@@ -165,7 +165,9 @@ class Rules:
         if row.end_reason == lease.ReapReason.OWNER_DEAD and is_alive:
             world.violate(f"{row.id} ends because its owner is dead, but process {pid} on {node_id} lives")
         if row.end_reason in (lease.ReapReason.STALE, lease.ReapReason.IDLE):
-            silent_ms = row.ended_at - self._heard_at.get(row.id, 0) + ANSWER_MS
+            # What was heard is written down after that, and answered later still.
+            late_ms = ANSWER_MS + 2_000 * world.database.slowest_s
+            silent_ms = int(row.ended_at - self._heard_at.get(row.id, 0) + late_ms)
             if silent_ms < world.config.pools["default"].stale_after_s * 1000:
                 world.violate(f"{row.id} was reaped ({row.end_reason}) {silent_ms} ms after its owner was heard")
 
@@ -220,7 +222,7 @@ class Rules:
             world.violate(f"{life.node.id} (epoch {life.node.epoch}) sends {label} to a page after its end")
         row = world.database.row(Tab, self._tab_id(life, tab))
         session = None if row is None else world.database.row(Session, row.session_id)
-        if row is None or session is None or session.state is not LeaseState.ACTIVE:
+        if row is None or session is None or not self._covers(session, row.id, life, tab, label):
             world.violate(f"{label} reaches {tab.target_id}, which no active lease covers")
         if session.node_id != life.node.id or row.node_id != life.node.id or row.target_id != tab.target_id:
             world.violate(
@@ -238,6 +240,25 @@ class Rules:
         self._runs[label] += 1
         if self._runs[label] > 1:
             world.violate(f"{label} runs a second time")
+
+    def acted(self, life: NodeLife, tab: SimTab, action: wire.AnyAction) -> None:
+        """A command has done its work in the page, which is a sign of life of whoever sent it."""
+        row = self._world.database.row(Tab, self._tab_id(life, tab))
+        session = None if row is None else self._world.database.row(Session, row.session_id)
+        is_own = isinstance(action, wire.Evaluate) and not life.is_over
+        if is_own and session is not None and action.expression.partition("|")[0] == session.agent_id:
+            self.hear(session.id)
+
+    def _covers(self, session: Session, tab_id: str, life: NodeLife, tab: SimTab, label: str) -> bool:
+        """Whether the lease is there; or its own node has written that it ends, and has not heard yet that this is so,
+        while steps of a command follow that was begun before.
+        """
+        if session.state is LeaseState.ACTIVE:
+            return True
+        command, _, step = label.partition(".")
+        acting = self._acting.get(tab_id)
+        begun = acting is not None and acting[:2] == (life, tab) and acting[2].partition(".")[0] == command
+        return session.state is LeaseState.CLOSING and begun and bool(step)
 
     def _tab_id(self, life: NodeLife, tab: SimTab) -> str:
         found = life.broker.registry.on_target(tab.target_id)

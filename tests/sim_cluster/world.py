@@ -237,7 +237,9 @@ class World:
         try:
             if isinstance(action, wire.Evaluate):
                 self.rules.check_act(life, tab, action)
-            return await sim_perform(tab, action, progress)
+            result = await sim_perform(tab, action, progress)
+            self.rules.acted(life, tab, action)
+            return result
         except Violation as violation:
             self.violate(str(violation))
 
