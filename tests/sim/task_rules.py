@@ -211,8 +211,10 @@ class TaskRules:
     def _may_be_dropped(self, end: Task) -> bool:
         """Of those that were refused only the latest are kept."""
         refused = [other for other in self._ends.values() if other.state is TaskState.REJECTED]
-        # Those that were refused at nearly the same time may have been written in another order.
-        later = sum(other.completed_at >= end.completed_at - LATE_MS for other in refused) - 1
+        # Those that were refused at nearly the same time may have been written in another order, and a clock that is
+        # set makes the later ones look earlier.
+        not_long_before = end.completed_at - LATE_MS - self._world.set_ms
+        later = sum(other.completed_at >= not_long_before for other in refused) - 1
         return end.state is TaskState.REJECTED and later >= self._world.config.retention.rejected_max
 
     def _first_seen(self, row: Task) -> None:
