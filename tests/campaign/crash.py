@@ -235,11 +235,11 @@ def _errors(logs: Path, states: list[Path]) -> list[str]:
 def table(report: Report) -> str:
     """The same, to be read."""
     lines = [
-        f"{report.store}, seed {report.seed}, {report.agents} clients, {report.took_s:.0f} s",
-        f"killed: {json.dumps(report.kills)}; at named points {sum(report.points.values())}, "
+        f"- {report.store}, seed {report.seed}, {report.agents} clients, {report.took_s:.0f} s",
+        f"- killed: {json.dumps(report.kills)}; at named points {sum(report.points.values())}, "
         f"missed {sum(report.points_missed.values())}",
-        f"acknowledged: {json.dumps(report.acknowledged)}; effects {report.effects}",
-        f"refusals that were heard: {json.dumps(dict(sorted(report.refused.items())))}",
+        f"- acknowledged: {json.dumps(report.acknowledged)}; effects {report.effects}",
+        f"- refusals that were heard: {json.dumps(dict(sorted(report.refused.items())))}",
         "",
         "| checked | wrong |",
         "|---|---|",
