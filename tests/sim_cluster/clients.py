@@ -7,7 +7,8 @@ They act in good faith on what they were told, which may be long out of date; so
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from tests.sim.clients import ADMIN, AGENTS, caller_of
 
@@ -16,6 +17,7 @@ from tabherd.broker.broker import Broker
 from tabherd.core import lease
 from tabherd.core.model import Session
 
+from .chance import begin
 from .front_door import Call, ConnectionLost
 
 if TYPE_CHECKING:
@@ -36,34 +38,43 @@ class Clients:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._chance = world.chance
+        self._chance = world.choices
+        self._guests = 0
 
     def start(self) -> None:
         for agent in AGENTS:
             for number in (1, 2):
-                self._world.start(self._client(agent, number))
+                rounds = self._world.script.chance(f"{agent}-{number}").randrange(1, 4)
+                self._world.start(self._client(agent, number, rounds))
         self._world.start(self._operator())
 
     # --- Sessions -------------------------------------------------------------------------------------------
 
-    async def _client(self, agent: str, number: int) -> None:
+    async def _client(self, agent: str, number: int, rounds: int) -> None:
         """One client of an agent: opens, acts, beats, releases, or just goes away."""
+        who = f"{agent}-{number}"
+        for _ in range(rounds):
+            deed = self._world.script.deed(who)
+            if deed is not None:
+                begin(deed)
+                await self._round(who, agent, number)
+
+    async def _round(self, who: str, agent: str, number: int) -> None:
         world = self._world
-        for _ in range(self._chance.randrange(1, 4)):
-            await asyncio.sleep(self._chance.random() * 3)
-            try:
-                view = await self._open(agent, number)
-                if view is None:
-                    continue
-                for _ in range(self._chance.randrange(1, 5)):
-                    await self._use(agent, view)
-                    await asyncio.sleep(self._chance.random() * self._chance.choice((0.05, 1.0, 3.0)))
-                if self._chance.random() < 0.8:
-                    await self._release(agent, view)
-                else:
-                    world.tell(f"{agent} walks away from {view.session_id}")
-            except (errors.TabherdError, ConnectionLost, asyncio.CancelledError) as error:
-                world.tell(f"{agent} gives up: {error!r}")
+        await asyncio.sleep(self._chance.random() * 3)
+        try:
+            view = await self._open(agent, number)
+            if view is None:
+                return
+            for _ in range(self._chance.randrange(1, 5)):
+                await self._use(who, agent, view)
+                await asyncio.sleep(self._chance.random() * self._chance.choice((0.05, 1.0, 3.0)))
+            if self._chance.random() < 0.8:
+                await self._release(agent, view)
+            else:
+                world.tell(f"{agent} walks away from {view.session_id}")
+        except (errors.TabherdError, ConnectionLost, asyncio.CancelledError) as error:
+            world.tell(f"{agent} gives up: {error!r}")
 
     async def _open(self, agent: str, number: int) -> wire.SessionView | None:
         world, chance, caller = self._world, self._chance, caller_of(agent, number)
@@ -107,15 +118,23 @@ class Clients:
             if life.machine is machine and not life.is_over:
                 life.process.call_later(0.0, life.owners.die, pid)
 
-    async def _use(self, agent: str, view: wire.SessionView) -> None:
+    async def _use(self, who: str, agent: str, view: wire.SessionView) -> None:
         """Several commands at once on one tab, some of which hang, carry a stale fence, or are somebody else's."""
-        world = self._world
         works = [self._command(agent, n, view) for n in range(self._chance.randrange(1, 4))]
         if self._chance.random() < 0.4:
             works.append(self._beat(agent, view))
         if self._chance.random() < 0.05:
             works.append(self.take_over(view.session_id, self._chance.choice(AGENTS)))
-        await asyncio.gather(*(world.quietly(work) for work in works))
+        await asyncio.gather(*(self._deed(f"{who} with a session", work) for work in works))
+
+    async def _deed(self, who: str, work: Coroutine[Any, Any, None]) -> None:
+        """Something that can be left out."""
+        deed = self._world.script.deed(who)
+        if deed is None:
+            work.close()
+            return
+        begin(deed)
+        await self._world.quietly(work)
 
     async def _beat(self, agent: str, view: wire.SessionView) -> None:
         beat = wire.Heartbeat(fence=view.fence)
@@ -146,7 +165,11 @@ class Clients:
 
     async def _operator(self) -> None:
         """Gives sessions away."""
-        for _ in range(self._chance.randrange(3)):
+        for _ in range(self._world.script.chance("operator").randrange(3)):
+            deed = self._world.script.deed("operator")
+            if deed is None:
+                continue
+            begin(deed)
             await asyncio.sleep(self._chance.random() * 8)
             held = [row.id for row in self._world.database.rows(Session).values() if row.state in lease.HELD_STATES]
             if held:
@@ -164,8 +187,13 @@ class Clients:
         world.start(self._guest(agent, view))
 
     async def _guest(self, agent: str, view: wire.SessionView) -> None:
-        await self._world.quietly(self._use(agent, view))
-        await self._world.quietly(self._release(agent, view))
+        self._guests += 1
+        who = f"guest {self._guests}"
+        deed = self._world.script.deed(who)
+        if deed is not None:
+            begin(deed)
+            await self._world.quietly(self._use(who, agent, view))
+            await self._world.quietly(self._release(agent, view))
 
     # --- Commands -------------------------------------------------------------------------------------------
 

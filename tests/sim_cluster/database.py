@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tests.sim.script import PACE, Pace
+
 from tabherd.core.model import Row, RowT
 from tabherd.errors import StoreUnavailable
 from tabherd.store.base import IN_DOUBT, Op, Outcome
@@ -86,7 +88,6 @@ class Line:
         self._database = world.database
         self._process = process
         self._loop = world.loop
-        self._chance = world.chance
         self.is_cut = False
         # Whether a cut is silent: nobody hears anything before the limit.
         self.is_silent = False
@@ -107,7 +108,7 @@ class Line:
         self.is_cut = False
         caught, self._caught = self._caught, []
         for arrive in caught:
-            if self._chance.random() < LATE_RATE and not self._database.is_away:
+            if PACE.get().random() < LATE_RATE and not self._database.is_away:
                 arrive()
 
     @property
@@ -143,14 +144,16 @@ class Line:
         if self._loop.is_over:
             raise asyncio.CancelledError
         answer: asyncio.Future[T] = self._loop.create_future()
-        self._later(self._way_s(), self._arrive, work, answer, is_write)
+        # Of whoever asks: what happens to a message on its way is part of that.
+        pace = PACE.get()
+        self._later(self._way_s(pace), self._arrive, work, answer, is_write, pace)
         return await answer
 
     async def pause(self) -> None:
         """A round trip that does nothing."""
         await self.ask(lambda: None)
 
-    def _arrive(self, work: Callable[[], T], answer: asyncio.Future[T], is_write: bool) -> None:
+    def _arrive(self, work: Callable[[], T], answer: asyncio.Future[T], is_write: bool, pace: Pace) -> None:
         if not self.is_open:
             is_silent = self.is_silent if self.is_cut else self._database.is_silent
             if is_silent:
@@ -167,10 +170,11 @@ class Line:
             # A rule that was broken has been noted; whoever asked goes the way of its own process.
             self._later(0.0, self._fail, answer, error)
             return
-        if is_write and self._chance.random() < LOST_RATE:
-            self._later(self._way_s(), self._refuse, answer, IN_DOUBT)
+        if is_write and pace.strikes("answer of the database is lost", LOST_RATE):
+            self._world.tell("  an answer of the database is lost")
+            self._later(self._way_s(pace), self._refuse, answer, IN_DOUBT)
         else:
-            self._later(self._way_s(), self._answer, answer, value, is_write)
+            self._later(self._way_s(pace), self._answer, answer, value, is_write)
 
     def _answer(self, answer: asyncio.Future[T], value: T, is_write: bool) -> None:
         if not self.is_open:
@@ -189,8 +193,8 @@ class Line:
             answer.set_exception(error)
             answer.exception()
 
-    def _way_s(self) -> float:
-        return self._chance.random() * (WAY_S + self._database.slow_s)
+    def _way_s(self, pace: Pace) -> float:
+        return pace.random() * (WAY_S + self._database.slow_s)
 
     def _later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> None:
         self._loop.call_later(delay_s, callback, *args, context=self._loop.outside)

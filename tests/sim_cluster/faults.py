@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from .chance import begin
+
 if TYPE_CHECKING:
     from .node import Machine
     from .world import World
@@ -27,31 +29,42 @@ class Faults:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._chance = world.chance
+        self._chance = world.choices
 
     async def happen(self) -> None:
+        script = self._world.script
+        # All of them in the beginning: one that is left out does not change when the others happen.
+        fate = script.chance("fate")
+        at_s = fate.random() * 3
+        for _ in range(fate.randrange(FAULTS_MAX + 1)):
+            at_s += fate.random() * fate.choice((0.3, 1.0, PEACE_S))
+            self._world.start(self._strike(at_s))
+
+    async def _strike(self, at_s: float) -> None:
         chance, world = self._chance, self._world
-        await asyncio.sleep(chance.random() * 3)
-        for _ in range(chance.randrange(FAULTS_MAX + 1)):
-            await asyncio.sleep(chance.random() * chance.choice((0.3, 1.0, PEACE_S)))
-            machine = chance.choice(list(world.machines.values()))
-            dice = chance.random()
-            if dice < 0.22:
-                world.start(self._kill(machine))
-            elif dice < 0.42:
-                world.start(self._stop(machine))
-            elif dice < 0.62:
-                world.start(self._cut(machine))
-            elif dice < 0.72:
-                world.start(self._outage())
-            elif dice < 0.76:
-                world.start(self._slowness())
-            elif dice < 0.82:
-                world.start(self._restart(machine))
-            elif dice < 0.92:
-                self._crash_page(machine)
-            else:
-                self._kill_browser(machine)
+        deed = world.script.deed("fate")
+        if deed is None:
+            return
+        begin(deed)
+        await asyncio.sleep(at_s)
+        machine = chance.choice(list(world.machines.values()))
+        dice = chance.random()
+        if dice < 0.22:
+            await self._kill(machine)
+        elif dice < 0.42:
+            await self._stop(machine)
+        elif dice < 0.62:
+            await self._cut(machine)
+        elif dice < 0.72:
+            await self._outage()
+        elif dice < 0.76:
+            await self._slowness()
+        elif dice < 0.82:
+            await self._restart(machine)
+        elif dice < 0.92:
+            self._crash_page(machine)
+        else:
+            self._kill_browser(machine)
 
     def _lasting_s(self) -> float:
         return self._chance.choice(LASTS_S) * (0.5 + self._chance.random())

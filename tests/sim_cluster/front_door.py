@@ -17,6 +17,8 @@ from tabherd.edge.forward.failures import Lost, after_loss, unreachable
 from tabherd.edge.routing import HOPS_TRIED_MAX
 from tabherd.errors import NodeUnreachable
 
+from .chance import on_behalf
+
 if TYPE_CHECKING:
     from .node import Machine, NodeLife
     from .world import World
@@ -53,11 +55,11 @@ class FrontDoor:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._chance = world.chance
+        self._pace = world.pace
 
     async def ask(self, machine: Machine, call: Call, leaves_after_s: float | None = None) -> Any:
         """A client's request at that machine; it is cancelled when the client leaves."""
-        await asyncio.sleep(self._chance.random() * WAY_S)
+        await asyncio.sleep(self._pace.random() * WAY_S)
         life = machine.current
         if machine.process.is_killed or life is None or life.is_over:
             raise ConnectionLost
@@ -65,7 +67,7 @@ class FrontDoor:
 
     async def _served(self, life: NodeLife, work: Any, leaves_after_s: float | None = None) -> Any:
         """What that server answers; `ConnectionLost` when it ends before."""
-        request = life.process.spawn(self._settled(life, work))
+        request = life.process.spawn(self._settled(life, work), on_behalf(life.process.context))
         # A task that is cancelled before it began never looks at it.
         request.add_done_callback(lambda _: work.close())
         life.requests.add(request)
@@ -82,7 +84,7 @@ class FrontDoor:
             raise
         if not request.done() or (request.cancelled() and life.is_over):
             raise ConnectionLost
-        await asyncio.sleep(self._chance.random() * WAY_S)
+        await asyncio.sleep(self._pace.random() * WAY_S)
         return request.result()
 
     async def _settled(self, life: NodeLife, work: Awaitable[Any]) -> Any:
@@ -118,16 +120,22 @@ class FrontDoor:
     async def _forward(self, life: NodeLife, elsewhere: Elsewhere, call: Call) -> Any:
         peer = life.routing.peer(elsewhere.node_id)
         machine = self._world.machines[peer.node_id]
-        await asyncio.sleep(self._chance.random() * WAY_S)
+        await asyncio.sleep(self._pace.random() * WAY_S)
         there = machine.current
-        if machine.process.is_killed or there is None or there.is_over or self._chance.random() < LOST_RATE:
+        if (
+            machine.process.is_killed
+            or there is None
+            or there.is_over
+            or self._pace.strikes("request is lost", LOST_RATE)
+        ):
             raise unreachable(peer, "connection refused")
         request = self._served(there, self._answer_passed(there, call, elsewhere.grant))
         answering = asyncio.ensure_future(request)
         self._world.keep(answering)
         dropped = self._dropped(life, peer)
         try:
-            limit_s = self._chance.random() * 0.05 if self._chance.random() < LOST_RATE else None
+            is_lost = self._pace.strikes("answer of a node is lost", LOST_RATE)
+            limit_s = self._pace.random() * 0.05 if is_lost else None
             await asyncio.wait([answering, dropped], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
                 raise after_loss(peer, Lost("the connection was closed"), call.method, is_sent=True)

@@ -30,7 +30,7 @@ class Hearsay:
         self.hearers = Hearers()
 
     def tell(self, topic: str, text: str = "") -> None:
-        world, chance = self._world, self._world.chance
+        world, chance = self._world, self._world.pace
         if not self._life.line.is_open:
             return
         for other in world.lives:

@@ -10,6 +10,7 @@ from tests.sim.clients import AGENTS, caller_of
 from tabherd import errors, wire
 from tabherd.broker.broker import Broker
 
+from .chance import begin
 from .front_door import Call, ConnectionLost
 
 if TYPE_CHECKING:
@@ -25,15 +26,20 @@ class LockClients:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._chance = world.chance
+        self._chance = world.choices
 
     def start(self) -> None:
         for agent in AGENTS:
-            if self._chance.random() < 0.6:
-                self._world.start(self._client(agent))
+            chance = self._world.script.chance(f"{agent}'s locks")
+            if chance.random() < 0.6:
+                self._world.start(self._client(agent, chance.randrange(1, 5)))
 
-    async def _client(self, agent: str) -> None:
-        for _ in range(self._chance.randrange(1, 5)):
+    async def _client(self, agent: str, rounds: int) -> None:
+        for _ in range(rounds):
+            deed = self._world.script.deed(f"{agent}'s lock")
+            if deed is None:
+                continue
+            begin(deed)
             await asyncio.sleep(self._chance.random() * 3)
             await self._world.quietly(self._hold(agent))
 

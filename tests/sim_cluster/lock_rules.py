@@ -11,6 +11,7 @@ At the end nobody has a lock: neither a row is left, nor anything in the databas
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -95,9 +96,9 @@ class LockRules:
 
     # --- At the end -----------------------------------------------------------------------------------------
 
-    def check_end(self) -> None:
+    def left(self) -> Iterator[str]:
         world = self._world
         if left := world.database.rows(NamedLock):
-            world.violate(f"locks are left: {left}")
+            yield f"locks are left: {left}"
         if world.lock_server.holds:
-            world.violate(f"the database of locks keeps {[key.label for key in world.lock_server.holds]}")
+            yield f"the database of locks keeps {[key.label for key in world.lock_server.holds]}"

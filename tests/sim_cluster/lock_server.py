@@ -172,14 +172,14 @@ class LockLink:
         """The connections break; its process hears so, if it runs, when its line is open."""
         self._world.lock_rules.lost(self._life)
         for hold in self._server.end(self):
-            self._life.process.call_later(self._world.chance.random() * 0.01, hold.lose)
+            self._life.process.call_later(self._world.pace.random() * 0.01, hold.lose)
         # Others are opened when they are needed.
         self.is_ended = self._life.is_over or self._life.process.is_killed
 
     def _give_up(self, key: LockKey, turn: asyncio.Future[SimHold]) -> None:
         """The connection is closed, which the database notices a little later."""
         loop = self._world.loop
-        loop.call_later(self._world.chance.random() * NOTICED_S, self._server.leave, key, turn, context=loop.outside)
+        loop.call_later(self._world.pace.random() * NOTICED_S, self._server.leave, key, turn, context=loop.outside)
 
     async def _ask(self, work: Callable[[], T]) -> T:
         try:

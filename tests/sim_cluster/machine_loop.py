@@ -13,6 +13,7 @@ import heapq
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 # A history that takes more turns of the loop than this goes round in circles.
@@ -36,9 +37,9 @@ class Process:
         self.missed: list[asyncio.Handle] = []
         loop.begin(self)
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Have the process do this."""
-        return self._loop.create_task(work, context=self.context)
+    def spawn(self, work: Coroutine[Any, Any, T], context: Context | None = None) -> asyncio.Task[T]:
+        """Have the process do this, in a context of it."""
+        return self._loop.create_task(work, context=context or self.context)
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: Any) -> None:
         """Have something from outside reach the process after that time."""
@@ -70,8 +71,19 @@ class MachineLoop(asyncio.BaseEventLoop):
         # At the end everything runs, so that it can be cleared away.
         self.is_over = False
         self._processes: list[Process] = []
+        # Its own tasks: asyncio's list has those of every loop that was not yet collected.
+        self._made: WeakSet[asyncio.Task[Any]] = WeakSet()
         # For what is nobody's: the world itself.
         self.outside: Context = copy_context()
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **more: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+        task: asyncio.Task[Any] = super().create_task(coro, **more)
+        self._made.add(task)
+        return task
+
+    def unfinished(self) -> set[asyncio.Task[Any]]:
+        """The tasks that are not over."""
+        return {task for task in self._made if not task.done()}
 
     def time(self) -> float:
         return self.now_s

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.broker.claim_twin import ClaimTwin
-from tests.sim.fakes import NO_FILES, Life, SimLauncher, SimMarks, SimOwners, SimTab
+from tests.sim.fakes import NO_FILES, SimLauncher, SimMarks, SimOwners, SimTab
 from tests.sim.fakes import Process as Chromium
+from tests.sim.script import PACE
 
 from tabherd import errors, wire
 from tabherd.actions.progress import Progress
@@ -31,6 +32,7 @@ from tabherd.locks.base import marker_of
 from tabherd.metrics import Metrics
 from tabherd.store.task_claims import Bounds
 
+from .chance import Touch
 from .database import Line
 from .hearsay import Hearsay
 from .lock_server import LockLink
@@ -46,6 +48,8 @@ CLOSE_GRACE_S = 0.5
 DRIFT = 0.02
 # How often a browser does not start.
 LAUNCH_FAIL_RATE = 0.05
+# How often it is not heard what became of a claim or a write of tasks.
+LOST_RATE = 0.01
 
 
 class FencedClaims(ClaimTwin):
@@ -63,7 +67,7 @@ class FencedClaims(ClaimTwin):
         claimed = self._turns.claim(self._node.id, pool, most, bounds)
         for row in claimed:
             self._wrote(before[row.id], row)
-        await self._pause()
+        await self._answer("claim")
         return claimed
 
     async def write(self, rows: Sequence[Task]) -> set[str]:
@@ -75,8 +79,15 @@ class FencedClaims(ClaimTwin):
             if row.id in written:
                 before, standing[row.id] = standing[row.id], changed(row, version=row.version + 1)
                 self._wrote(before, standing[row.id])
-        await self._pause()
+        await self._answer("write of tasks")
         return written
+
+    async def _answer(self, what: str) -> None:
+        """What was done is heard of, or not."""
+        await self._pause()
+        if self._world.pace.strikes(f"answer to a {what} is lost", LOST_RATE):
+            self._world.tell(f"  the answer to a {what} of {self._node.id} is lost")
+            raise errors.StoreUnavailable("The database does not answer.", cause="away")
 
     def _wrote(self, before: Task, row: Task) -> None:
         if self._life.is_shut_out:
@@ -138,7 +149,7 @@ class NodeLife:
             files_dir=NO_FILES,
             memory_bytes=1 << 34,
             clock=self.clock,
-            chance=world.chance,
+            chance=world.script.chance(f"ids {self.node.id} {self.node.epoch}"),
             perform=self._perform,
             owners=self.owners,  # type: ignore[arg-type]
             locks=self.locks,
@@ -176,14 +187,17 @@ class Machine:
         self.node_id = f"nod_{number}"
         self.boot_id = f"boot-{number}"
         # Its clock began at some time of its own, and is not quite right.
-        self._began_s = world.chance.random() * 1_000
-        self._rate = 1 + (world.chance.random() * 2 - 1) * DRIFT
+        chance = world.script.chance(self.node_id)
+        self._began_s = chance.random() * 1_000
+        self._rate = 1 + (chance.random() * 2 - 1) * DRIFT
         # What outlives the server: its browsers, its files, and the clients beside it.
         self.browsers: dict[str, Chromium] = {}
         self.marks: dict[int, tuple[str, str]] = {}
         self.task_marks: dict[int, tuple[str, str]] = {}
         self.alive_pids: set[int] = set()
-        self.touch: Life
+        self.touch: Touch
+        # How often its server was started.
+        self._starts = 0
         self.current: NodeLife | None = None
         self.pid = 0
         self._running: asyncio.Task[None]
@@ -217,9 +231,11 @@ class Machine:
 
     def start(self) -> None:
         """Start the server."""
+        self._starts += 1
         self.process = Process(self.world.loop)
+        self.process.context.run(PACE.set, self.world.script.pace(f"{self.node_id} {self._starts}"))
         self.line = Line(self.world, self.process)
-        self.touch = Life(self.world.chance, self.world.tell)
+        self.touch = Touch(self.world.pace, self.world.tell)
         # Until it has joined the cluster.
         self._is_new = True
         self.pid = self.world.mint_number()

@@ -19,7 +19,7 @@ At the end, when everything is healed and everybody has left:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -266,8 +266,8 @@ class Rules:
 
     # --- At the end -----------------------------------------------------------------------------------------
 
-    async def check_end(self) -> None:
-        """Long after the last client left, with everything healed."""
+    def left(self) -> Iterator[str]:
+        """What should not be there after the last client has left, with everything healed."""
         world = self._world
         database = world.database
         open_rows = [row.id for row in database.rows(Session).values() if not is_terminal(LEASE, row.state)]
@@ -279,39 +279,44 @@ class Rules:
         }
         for what, things in left.items():
             if things:
-                world.violate(f"{what} are left: {things}")
+                yield f"{what} are left: {things}"
         for machine in world.machines.values():
             life = machine.current
             if life is None or life.is_shut_out or not life.membership.is_trusted:
-                world.violate(f"{machine.node_id} is no member although everything is healed")
-            self._check_node(life)
+                yield f"{machine.node_id} is no member although everything is healed"
+            else:
+                yield from self._left_on(life)
+
+    async def check_end(self) -> None:
+        """Every command has the outcome that its caller was told."""
+        world = self._world
         for command_id, told in self.told.items():
             for life in world.lives:
                 stored = None if life.is_over else await life.broker._ledger.find(command_id)
                 if stored is not None and stored.state != told:
                     world.violate(f"{command_id}: its caller heard {told}, the ledger says {stored.state}")
 
-    def _check_node(self, life: NodeLife) -> None:
-        """Nothing is left on one node."""
+    def _left_on(self, life: NodeLife) -> Iterator[str]:
+        """What is left on one node."""
         world, broker, name = self._world, life.broker, life.node.id
         peers = {id for id in world.machines if id != name}
         if set(life.membership.peers) != peers:
-            world.violate(f"{name} knows {sorted(life.membership.peers)} of {sorted(peers)}")
+            yield f"{name} knows {sorted(life.membership.peers)} of {sorted(peers)}"
         stock = {seat.context_id for pool in broker._pools.values() for slot in pool.slots for seat in slot.stock}
         browsers = life.machine.browsers.values()
         contexts = {context_id for process in browsers for context_id in process.contexts}
         if contexts != stock:
-            world.violate(f"contexts outlive their sessions on {name}: {sorted(contexts - stock)}")
+            yield f"contexts outlive their sessions on {name}: {sorted(contexts - stock)}"
         running = [process.row.id for process in browsers if process.is_alive]
         supervised = [slot.row.id for pool in broker._pools.values() for slot in pool.slots if slot.browser]
         if sorted(running) != sorted(supervised):
-            world.violate(f"browsers run unsupervised on {name}: {sorted(set(running) - set(supervised))}")
+            yield f"browsers run unsupervised on {name}: {sorted(set(running) - set(supervised))}"
         for admission in broker._admissions.values():
             if admission._claims or admission.waiting:
-                world.violate(f"places are never given back on {name}: {admission._claims}")
+                yield f"places are never given back on {name}: {admission._claims}"
         for what, things in (("tickets", broker.registry.tickets), ("commands", broker.commands._accepted)):
             if things:
-                world.violate(f"{what} are left on {name}: {things}")
+                yield f"{what} are left on {name}: {things}"
 
 
 def _names(ops: tuple[Op, ...]) -> str:

@@ -15,6 +15,7 @@ from tabherd.broker.broker import Broker
 from tabherd.core.lifecycle import LeaseState
 from tabherd.core.model import Session
 
+from .chance import begin
 from .front_door import Call, ConnectionLost
 
 if TYPE_CHECKING:
@@ -42,15 +43,20 @@ class TaskClients:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._chance = world.chance
+        self._chance = world.choices
 
     def start(self) -> None:
         for agent in AGENTS:
-            if self._chance.random() < 0.6:
-                self._world.start(self._client(agent))
+            chance = self._world.script.chance(f"{agent}'s tasks")
+            if chance.random() < 0.6:
+                self._world.start(self._client(agent, chance.randrange(1, 5)))
 
-    async def _client(self, agent: str) -> None:
-        for _ in range(self._chance.randrange(1, 5)):
+    async def _client(self, agent: str, rounds: int) -> None:
+        for _ in range(rounds):
+            deed = self._world.script.deed(f"{agent}'s task")
+            if deed is None:
+                continue
+            begin(deed)
             await asyncio.sleep(self._chance.random() * 4)
             batch = [self._ask(agent) for _ in range(self._chance.choice((1, 1, 1, 2, 4)))]
             ids = await self._submit(batch) if len(batch) == 1 else await self._submit_batch(agent, batch)

@@ -12,6 +12,7 @@ At the end: every task that was acknowledged is over, and one that is done has r
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tabherd.core.lifecycle import TASK, NodeState, TaskState, is_terminal
@@ -87,19 +88,20 @@ class TaskRules:
 
     # --- At the end -----------------------------------------------------------------------------------------
 
-    def check_end(self) -> None:
+    def left(self) -> Iterator[str]:
         world = self._world
         for label, task_id in self._ids.items():
             end = self._ends.get(task_id)
             if end is None:
-                world.violate(f"{task_id} ({label}) was acknowledged and never ended")
-            if end.state is TaskState.DONE and not any(self._runs[name] for name in (label, f"{label}.0")):
-                world.violate(f"{task_id} ({label}) is done and has never run")
+                yield f"{task_id} ({label}) was acknowledged and never ended"
+            elif end.state is TaskState.DONE and not any(self._runs[name] for name in (label, f"{label}.0")):
+                yield f"{task_id} ({label}) is done and has never run"
         left = [row.id for row in world.database.rows(Task).values() if not is_terminal(TASK, row.state)]
         if left:
-            world.violate(f"tasks are left: {left}")
+            yield f"tasks are left: {left}"
         for machine in world.machines.values():
-            assert machine.current is not None
+            if machine.current is None:
+                continue
             scheduler = machine.current.broker.tasking.scheduler
             if scheduler.count_live or scheduler.queue.waiting or scheduler.queue.in_flight:
-                world.violate(f"{machine.node_id} counts tasks that are over: {scheduler.count_live}")
+                yield f"{machine.node_id} counts tasks that are over: {scheduler.count_live}"

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Coroutine
-from random import Random
+from collections.abc import Collection, Coroutine, Iterator
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 import structlog
 from tests.broker.claim_twin import Turns
 from tests.sim.fakes import SimTab, Violation, sim_perform
+from tests.sim.script import PACE, Script
 
 from tabherd import config, errors, wire
 from tabherd.actions.progress import Progress
 from tabherd.cluster.fenced_store import is_fenced
 
+from .chance import Choices, Steps, on_behalf
 from .clients import Clients
 from .database import Database
 from .faults import Faults
@@ -70,18 +71,26 @@ CONFIG = config.Config(
 ACTED_WITHIN_S = 400
 # Everybody has left long before the end.
 LONG_AFTER_S = 60
+# How often it is looked whether anything is left; one history of so many goes on until the end all the same.
+LOOK_EVERY_S = 3
+LONG_ONE_OF = 10
 # How often it is looked for what is left after a history.
 CLEARED_WITHIN = 20
 CLEARED_S = 1.0
 
 
 class World:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, left_out: Collection[str] = ()) -> None:
         self.seed = seed
-        self.chance = Random(seed)
+        self.script = Script(seed, left_out)
+        # Of whoever does something, and of whoever takes a step.
+        self.choices = Choices()
+        self.pace = Steps()
         self.loop = MachineLoop()
+        self.loop.outside.run(PACE.set, self.script.pace("world"))
         self.history: list[str] = []
-        scheduler = msgspec.structs.replace(CONFIG.scheduler, attempts_max=self.chance.choice((1, 2)))
+        weather = self.script.chance("weather")
+        scheduler = msgspec.structs.replace(CONFIG.scheduler, attempts_max=weather.choice((1, 2)))
         self.config = msgspec.structs.replace(CONFIG, scheduler=scheduler)
         self.rules = Rules(self)
         self.task_rules = TaskRules(self)
@@ -97,7 +106,7 @@ class World:
         self.logs: list[Any] = []
         self.steps = 0
         self.machines: dict[str, Machine] = {}
-        for number in range(1, self.chance.choice((2, 2, 2, 3, 3, 4, 5)) + 1):
+        for number in range(1, weather.choice((2, 2, 2, 3, 3, 4, 5)) + 1):
             machine = Machine(self, number)
             self.machines[machine.node_id] = machine
         # Kept, so that nothing of a killed process is collected in the middle of a history.
@@ -121,7 +130,7 @@ class World:
         gc.disable()
         with structlog.testing.capture_logs() as self.logs:
             try:
-                self._playing = self.loop.create_task(self._play())
+                self._playing = self.loop.create_task(self._play(), context=self.loop.outside.copy())
                 self.loop.run_until_complete(asyncio.wait([self._playing]))
             finally:
                 self.steps = self.loop.turns
@@ -165,15 +174,25 @@ class World:
         for actor in self._actors:
             actor.result()
         self.tell("everybody leaves; time passes")
-        await asyncio.sleep(LONG_AFTER_S)
+        is_long = self.seed % LONG_ONE_OF == 0
+        for _ in range(LONG_AFTER_S // LOOK_EVERY_S):
+            await asyncio.sleep(LOOK_EVERY_S)
+            if not is_long and next(self._complaints(), None) is None:
+                break
+        for complaint in self._complaints():
+            self.violate(complaint)
         await self.rules.check_end()
-        self.task_rules.check_end()
-        self.lock_rules.check_end()
+
+    def _complaints(self) -> Iterator[str]:
+        """What is left in the end, and should not be."""
+        yield from self.rules.left()
+        yield from self.task_rules.left()
+        yield from self.lock_rules.left()
 
     async def _clear(self) -> None:
         """Nothing may outlast the history, nor what begins because something was ended."""
         for _ in range(CLEARED_WITHIN):
-            leftovers = asyncio.all_tasks() - {asyncio.current_task()}
+            leftovers = self.loop.unfinished() - {asyncio.current_task()}
             if not leftovers:
                 break
             for task in leftovers:
@@ -185,7 +204,7 @@ class World:
 
     def start(self, actor: Coroutine[Any, Any, None]) -> None:
         """Somebody does something from now on."""
-        self._actors.append(asyncio.create_task(actor, context=self.loop.outside.copy()))
+        self._actors.append(self.loop.create_task(actor, context=on_behalf(self.loop.outside)))
 
     def keep(self, future: asyncio.Future[Any]) -> None:
         self._kept.append(future)
@@ -222,7 +241,7 @@ class World:
 
     async def call(self, call: Call, leaves_after_s: float | None = None) -> Any:
         """A caller's request, at whichever node."""
-        machine = self.chance.choice(list(self.machines.values()))
+        machine = self.choices.choice(list(self.machines.values()))
         return await self.front_door.ask(machine, call, leaves_after_s)
 
     async def quietly(self, work: Coroutine[Any, Any, None]) -> None:
