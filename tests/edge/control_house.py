@@ -74,12 +74,12 @@ class Pages:
 class House:
     """One running server."""
 
-    def __init__(self, settings: dict[str, Any], files_dir: Path = NO_FILES) -> None:
+    def __init__(self, settings: dict[str, Any], files_dir: Path = NO_FILES, pages: Pages | None = None) -> None:
         self.config = config.parse(settings)
         self.store = MemoryStore()
         self.credentials = Credentials(self.store)
         self.events = EventBus(epoch=3, ring=self.config.server.events_ring)
-        self.pages = Pages()
+        self.pages = pages or Pages()
         life = Life(Random(1), lambda _: None)
         processes: dict[str, Process] = {}
         numbers = itertools.count(1)
@@ -102,6 +102,8 @@ class House:
         )
         self.front: Front
         self.port = 0
+        # Under it logins and tickets are signed.
+        self.ticket_key = b"k" * 32
 
     @property
     def url(self) -> str:
@@ -116,6 +118,7 @@ class House:
             node_id="nod_1",
             version="9.9",
             port=self.port,
+            ticket_key=self.ticket_key,
         )
 
     async def token(self, agent_id: str, *scopes: str) -> str:
@@ -142,10 +145,13 @@ class House:
 
 @asynccontextmanager
 async def house(
-    settings: dict[str, Any] | None = None, limits: Limits = DEFAULT_LIMITS, files_dir: Path = NO_FILES
+    settings: dict[str, Any] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    files_dir: Path = NO_FILES,
+    pages: Pages | None = None,
 ) -> AsyncIterator[House]:
     """A server that listens; everything of it ends with the context."""
-    here = House({"pools": {"default": {"browsers_max": 1, "warm": 0}}, **(settings or {})}, files_dir)
+    here = House({"pools": {"default": {"browsers_max": 1, "warm": 0}}, **(settings or {})}, files_dir, pages)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         here.port = listener.getsockname()[1]
         app = here.app()

@@ -11,7 +11,8 @@ import pytest
 
 from tabherd import errors as e
 from tabherd.edge import openapi
-from tabherd.edge.route import Route
+from tabherd.edge.openapi_links import GIVEN
+from tabherd.edge.route import Route, parameters_of
 from tabherd.edge.routes import ROUTES
 
 DOCUMENT = openapi.document(ROUTES, "1.0")
@@ -61,6 +62,40 @@ def test_every_error_of_a_route_is_listed_under_its_status(route: Route) -> None
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_a_route_demands_a_token_exactly_when_it_has_a_scope(route: Route) -> None:
     assert bool(operation_of(route)["security"]) == (route.scope is not None)
+
+
+def links() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every link, and the operation that it goes to."""
+    operations = {operation_of(route)["operationId"]: operation_of(route) for route in ROUTES}
+    for operation in operations.values():
+        for response in operation["responses"].values():
+            for link in response.get("links", {}).values():
+                yield link, operations[link["operationId"]]
+
+
+def test_every_link_fills_in_the_path_of_its_operation_and_nothing_that_it_does_not_take() -> None:
+    for link, target in links():
+        names = {each["name"]: each["required"] for each in target["parameters"]}
+        assert link["parameters"].keys() <= names.keys(), link
+        assert {name for name, is_required in names.items() if is_required} <= link["parameters"].keys(), link
+
+
+def test_every_answer_that_is_said_to_give_something_has_links() -> None:
+    linked = [route for route in ROUTES if "links" in operation_of(route)["responses"][str(route.status)]]
+    assert sorted(f"{route.method} {route.path}" for route in linked) == sorted(GIVEN)
+
+
+def test_every_operation_on_one_thing_can_be_reached_by_a_link() -> None:
+    reached = {link["operationId"] for link, _ in links()}
+    for route in ROUTES:
+        # What is asked for by a name that the caller chooses needs no link.
+        if any(name.endswith("Id") for name in parameters_of(route.path)):
+            assert operation_of(route)["operationId"] in reached, route.path
+
+
+def test_the_name_of_a_file_is_not_taken_for_that_of_a_lock() -> None:
+    upload = DOCUMENT["paths"]["/sessions/{sessionId}/files"]["post"]["responses"]["201"]["links"]
+    assert sorted(upload) == ["get_file", "upload_file"]
 
 
 def test_a_body_is_required_only_where_a_field_is() -> None:

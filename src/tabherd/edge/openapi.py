@@ -10,6 +10,7 @@ import msgspec
 
 from .. import errors as e
 from .. import wire
+from .openapi_links import links_of
 from .route import BYTES, EVENT_STREAM, JSON, KINDS, Route, parameters_of
 
 REF: Final = "#/components/schemas/{name}"
@@ -49,7 +50,10 @@ def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
     schema_of = dict(zip(map(repr, types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schema_of)
+        operation = _operation(route, schema_of)
+        if links := links_of(route, routes):
+            operation["responses"][str(route.status)]["links"] = links
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {
