@@ -14,6 +14,10 @@ from tests.edge.control_house import House, house, until
 
 from tabherd.broker.caller import AGENT_SCOPES
 from tabherd.cluster import hop
+from tabherd.core.model import Credential
+from tabherd.edge.cdp.tickets import Tickets
+from tabherd.edge.cdp.wish import Wish
+from tabherd.edge.login import LIFE_MS, Logins
 
 # Who asks, whose things are asked for, and somebody who is neither.
 ALICE: Final = "alice"
@@ -51,11 +55,22 @@ NOTHING: Final = Things(
 class Rig:
     """The server, and who can be at its door."""
 
-    def __init__(self, here: House, tokens: dict[str, str], revoked: str, ticket: str, login: dict[str, str]) -> None:
+    def __init__(
+        self,
+        here: House,
+        tokens: dict[str, str],
+        alice: Credential,
+        revoked: tuple[str, Credential],
+        ticket: str,
+        login: dict[str, str],
+    ) -> None:
         self.here = here
         # By agent, scope (as `scope:browse`) or `admin`.
         self.tokens = tokens
-        self._revoked = revoked
+        # What the store has of her token.
+        self._alice = alice
+        # A token of hers that was revoked.
+        self._revoked, self._revoked_row = revoked
         # A signed connect ticket of alice's.
         self.ticket = ticket
         # Alice's cookie and the word that goes with it.
@@ -81,8 +96,11 @@ class Rig:
             "no token at all": {"Authorization": "Bearer"},
             "another scheme": {"Authorization": "Basic YWxpY2U6YWxpY2U="},
             "a revoked token": {"Authorization": f"Bearer {self._revoked}"},
+            "a login of a revoked token": self._signed_login(self._revoked_row),
+            "a login that is too old": self._signed_login(self._alice, age_ms=LIFE_MS),
+            "a login under another key": self._signed_login(self._alice, key=b"not the server's"),
             "a ticket for a token": {"Authorization": f"Bearer {self.ticket}"},
-            "the hash of a token": {"Authorization": f"Bearer {self._login['hash']}"},
+            "the hash of a token": {"Authorization": f"Bearer {self._alice.token_hash}"},
             "a cookie without its word": {"Cookie": cookie},
             "a cookie with another word": {"Cookie": cookie, "X-Csrf-Token": "0" * len(word)},
             "a word without its cookie": {"X-Csrf-Token": word},
@@ -92,10 +110,34 @@ class Rig:
             "an agent's name alone": {"X-Agent-Id": ALICE},
         }  # fmt: skip
 
+    def _signed_login(self, whose: Credential, *, age_ms: int = 0, key: bytes = b"") -> dict[str, str]:
+        """A login of that age, with its word, as the server itself would have given it out under that key."""
+        ours = self.here.ticket_key
+        login = Logins(key or ours, clock=lambda: self.here.broker.clock() - age_ms).sign(whose.id)
+        return {"Cookie": f"{Logins(ours).cookie_name}={login.cookie}", "X-Csrf-Token": login.csrf}
+
+    def bad_tickets(self, session_id: str) -> dict[str, str]:
+        """Tickets of alice's for that session that open nothing, by what is wrong with them."""
+        now, wish = self.here.broker.clock(), Wish(session=session_id)
+
+        def signed(whose: Credential, until: int = now + LIFE_MS, key: bytes = b"") -> str:
+            return Tickets(key or self.here.ticket_key).sign(whose.id, ALICE, wish, until)
+
+        return {
+            "too old": signed(self._alice, now),
+            "of a revoked token": signed(self._revoked_row),
+            "under another key": signed(self._alice, key=b"not the server's"),
+        }
+
+    def good_ticket(self, session_id: str) -> str:
+        """One that differs from those only in being good."""
+        wish = Wish(session=session_id)
+        return Tickets(self.here.ticket_key).sign(self._alice.id, ALICE, wish, self.here.broker.clock() + LIFE_MS)
+
     @property
     def logged_in(self) -> dict[str, str]:
         """Alice's login as her own page shows it."""
-        return {name: self._login[name] for name in ("Cookie", "X-Csrf-Token")}
+        return dict(self._login)
 
     def client(self) -> httpx.AsyncClient:
         # Nothing here speaks TLS, and reading the certificates costs more than all requests together.
@@ -147,9 +189,9 @@ async def rig(files: Path) -> AsyncIterator[Rig]:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{here.port}", verify=False, trust_env=False) as http:
             answer = await http.post("/login", json={"token": tokens[ALICE]})
             cookie = answer.headers["set-cookie"].partition(";")[0]
-            found = await here.credentials.authenticate(tokens[ALICE])
-            assert found is not None
-            login = {"Cookie": cookie, "X-Csrf-Token": answer.json()["csrf"], "hash": found.token_hash}
+            alice = await here.credentials.authenticate(tokens[ALICE])
+            assert alice is not None
+            login = {"Cookie": cookie, "X-Csrf-Token": answer.json()["csrf"]}
             about = await http.get("/json/version", params={"token": tokens[ALICE]})
             ticket = about.json()["webSocketDebuggerUrl"].rpartition("/")[2]
-        yield Rig(here, tokens, revoked, ticket, login)
+        yield Rig(here, tokens, alice, (revoked, row), ticket, login)

@@ -136,6 +136,30 @@ async def test_things_of_others_read_exactly_like_things_that_do_not_exist(here:
     assert (await ask(here, session, bobs, here.bearer(BOB))).status == 200
 
 
+async def test_a_shared_session_is_used_by_all_and_ended_by_its_owner_alone(here: Rig) -> None:
+    wrong = []
+    bobs = await here.things_of(BOB, "shared")
+    for route in ROUTES:
+        row = TABLE[name_of(route)]
+        if row.shared:
+            heard = await ask(here, route, bobs, here.bearer(ALICE))
+            if (heard.code or "ok") != row.shared or (row.shared == "ok" and heard.status >= 300):
+                wrong.append((name_of(route), heard, row.shared))
+            if row.shared == "ok" and (route.method != "GET" or "close" in route.path):
+                # It was closed, or is locked now.
+                bobs = await here.things_of(BOB, "shared")
+    assert not wrong
+    # And bob can still end it.
+    release = next(route for route in ROUTES if name_of(route) == "DELETE /sessions/{sessionId}")
+    assert (await ask(here, release, bobs, here.bearer(BOB))).status == 204
+
+
+def test_every_route_on_a_thing_says_what_it_is_in_a_shared_session() -> None:
+    # The browser here is a stand-in that has no window to bring to the front.
+    silent = {"GET /json/activate/{tabId}"}
+    assert {name for name, row in TABLE.items() if bool(row.shared) != bool(row.foreign)} == silent
+
+
 async def test_a_lock_of_another_can_be_neither_renewed_nor_given_back(here: Rig) -> None:
     bobs = await here.things_of(BOB)
     for name in ("POST /locks/{name}/renew", "DELETE /locks/{name}"):

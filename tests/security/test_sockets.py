@@ -173,6 +173,15 @@ async def test_a_ticket_opens_what_it_was_signed_for_until_its_token_is_revoked(
     assert await opened(here, f"/devtools/browser/{ticket}", {}) == (401, "unauthenticated")
 
 
+async def test_a_ticket_that_is_too_old_or_revoked_or_not_ours_opens_nothing(here: Rig) -> None:
+    alices = await here.things_of(ALICE)
+    assert (await opened(here, f"/devtools/browser/{here.good_ticket(alices.session)}", {}))[0] not in (401, 403, 404)
+    for kind, ticket in here.bad_tickets(alices.session).items():
+        for path in (f"/devtools/browser/{ticket}", f"/devtools/page/{alices.tab}?ticket={ticket}",
+                     f"/devtools/browser?ticket={ticket}"):  # fmt: skip
+            assert await opened(here, path, {}) == (401, "unauthenticated"), (kind, path)
+
+
 async def test_a_scope_opens_its_own_sockets_and_no_others(here: Rig) -> None:
     alices = await here.things_of(ALICE)
     for path, needed in ((f"/live/{alices.tab}", "browse"), (f"/devtools/page/{alices.tab}", "browse"),
