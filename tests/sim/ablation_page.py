@@ -14,6 +14,8 @@ from .safeguards import SAFEGUARDS, SEEDS_MAX, first_failure
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "ablations.md"
 _ROW = re.compile(r"^\| (?P<safeguard>[^|]+) \| (?P<off>[^|]+) \| (?P<seed>\d+) \| (?P<said>[^|]+) \|$", re.MULTILINE)
 _SAID_MAX = 110
+# Where the part about several nodes begins.
+OTHERS = "\n## Several nodes\n"
 _HEAD = f"""# Safeguards and their ablations
 
 Each safeguard of the broker can be switched off in the simulator, and then the simulator must find something. This page
@@ -28,8 +30,18 @@ and *what it said* the violation, without the names in it.
 
 def rows() -> dict[str, int]:
     """The first seed of each safeguard that the page has."""
-    text = PAGE.read_text() if PAGE.exists() else ""
+    return rows_of(split(PAGE.read_text())[0]) if PAGE.exists() else {}
+
+
+def rows_of(text: str) -> dict[str, int]:
+    """The seeds of the safeguards in that part of the page."""
     return {row["safeguard"]: int(row["seed"]) for row in _ROW.finditer(text)}
+
+
+def split(page: str) -> tuple[str, str]:
+    """The page, and its part about several nodes, which is not written here."""
+    first, heading, others = page.partition(OTHERS)
+    return first, heading + others
 
 
 def write() -> int:
@@ -37,8 +49,9 @@ def write() -> int:
     names = list(SAFEGUARDS)
     with multiprocessing.get_context("fork").Pool(os.cpu_count()) as pool:
         found = dict(zip(names, pool.imap(_search, names), strict=True))
-    lines = [_line(name, failure) for name, failure in found.items() if failure is not None]
-    PAGE.write_text(_HEAD + "\n".join(lines) + "\n")
+    lines = [line_of(name, off(SAFEGUARDS[name]), failure) for name, failure in found.items() if failure is not None]
+    others = split(PAGE.read_text())[1] if PAGE.exists() else ""
+    PAGE.write_text(_HEAD + "\n".join(lines) + "\n" + others)
     missing = [name for name, failure in found.items() if failure is None]
     for name in missing:
         print(f"not found in {SEEDS_MAX} histories: {name}")
@@ -51,7 +64,8 @@ def _search(safeguard: str) -> Failure | None:
     return first_failure(safeguard, [*([] if known is None else [known]), *range(SEEDS_MAX)])
 
 
-def _line(safeguard: str, failure: Failure) -> str:
+def line_of(safeguard: str, off: str, failure: Failure) -> str:
+    """A row of the table."""
     said = " ".join(kind_of(failure.what).replace("|", "/").split())
     said = said if len(said) <= _SAID_MAX else f"{said[:_SAID_MAX]}…"
-    return f"| {safeguard} | {off(SAFEGUARDS[safeguard])} | {failure.seed} | {said} |"
+    return f"| {safeguard} | {off} | {failure.seed} | {said} |"

@@ -1,106 +1,204 @@
 """Safeguards of a cluster that can be switched off, to show that the simulator of several nodes notices.
 
-Each entry patches one piece of the product for the duration of a run, and names a seed whose history shows it;
-`test_ablations.py` demands that. `python -m tests.sim_cluster.ablations` looks for seeds anew.
+Each entry patches one piece of the product, or of the twin of what the database does, for the duration of a run. The
+page of ablations (see `ablation_page`) has a seed whose history shows it; `test_ablations.py` demands that.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from tests.sim.minimise import Failure, play
 
+from tabherd.broker import sessions, task_pool
 from tabherd.broker.commands import Commands
+from tabherd.broker.granting import Granting
 from tabherd.broker.lock_rows import LockRows
+from tabherd.broker.scheduler import Scheduler
 from tabherd.broker.takeover import Takeover
+from tabherd.broker.task_pool import TaskPool
+from tabherd.broker.waiting_rows import WaitingRows
+from tabherd.cluster.clock import ClusterClock
 from tabherd.cluster.fenced_store import FencedStore
 from tabherd.cluster.membership import Membership, _heard_at
 from tabherd.core import lease
-from tabherd.core.model import Session, Tab, changed
-from tabherd.store.base import Applied, Outcome, Put
+from tabherd.core.model import Beat, Node, Session, Tab, Waiter, changed
+from tabherd.store.base import Add, Applied, Outcome, Put, Require, Update
 
 from .world import World
 
-# How many histories are looked through for one that shows what is missing.
-SEEDS_MAX = 400
+Patch = Callable[[pytest.MonkeyPatch], None]
+# Longer than any history.
+NEVER_S = 1e6
 
 
-class Ablation(NamedTuple):
-    """How a safeguard is switched off, and a seed that shows it."""
-
-    patch: Callable[[pytest.MonkeyPatch], None]
-    seed: int
-
-
-def patching(owner: Any, name: str, replacement: Any) -> Callable[[pytest.MonkeyPatch], None]:
+def patching(owner: Any, name: str, replacement: Any, instead: str = "") -> Patch:
     """The product without one of its methods."""
-    return lambda monkeypatch: monkeypatch.setattr(owner, name, replacement)
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(owner, name, replacement, raising=False)
+
+    what = f"`{owner.__name__.rsplit('.', 1)[-1]}.{name}`"
+    words = instead or replacement.__name__.strip("_").removesuffix("_async").replace("_", " ")
+    patch.__doc__ = f"{what} does nothing" if words == "nothing" else f"Instead of {what}: {words}"
+    return patch
+
+
+def off(patch: Patch) -> str:
+    """What is switched off, in words."""
+    return " ".join((patch.__doc__ or "").split()).rstrip(".")
 
 
 def _nothing(*args: Any, **kwargs: Any) -> tuple[()]:
     return ()
 
 
-async def _apply_unfenced(self: FencedStore, *ops: Any) -> Outcome:
-    """Without the requirement of the node's own row."""
-    self._refuse_untrusted()
-    return await self._store.apply(*ops)
+async def _nothing_async(*args: Any, **kwargs: Any) -> None:
+    return None
 
 
-def _declare_at_once(self: Membership, now: int, node: Any, beat: Any) -> bool:
-    """However its own connection has been."""
+# --- Membership -----------------------------------------------------------------------------------------------------
+
+
+def _any_row(self: FencedStore) -> Require:
+    return Require(Node, "nobody", 0)
+
+
+async def _beat_whoever_has_ended_it(self: Membership) -> None:
+    begun = self._steady()
+    now = await self._store.now()
+    self._clock.looked(now, begun, self._steady())
+    await self._store.apply(Put(Beat(id=self.node.id, epoch=self.node.epoch, at=now)))
+    self._beaten_at = begun
+    if self._good_since is None:
+        self._good_since = begun
+
+
+def _declare_however_its_own_beats_have_been(self: Membership, now: int, node: Any, beat: Any) -> bool:
     return now - _heard_at(node, beat) >= self._config.dead_after_s * 1000
-
-
-async def _claim_whatever_stands(self: Takeover, gone: Any, row: Session) -> Session | None:
-    """Without the comparison with what was read, and whether its node is still over."""
-    outcome = await self._store.apply(
-        Put(changed(row, node_id=self._node_id)),
-        *(Put(changed(tab, node_id=self._node_id)) for tab in await self._store.select(Tab, {"session_id": row.id})),
-    )
-    assert isinstance(outcome, Applied)
-    claimed = outcome.rows[0]
-    assert isinstance(claimed, Session)
-    return claimed
-
-
-async def _no_proof(self: LockRows, standing: Any) -> tuple[()]:
-    return ()
 
 
 def _always_trusted(self: Membership) -> bool:
     return not self.is_fenced.is_set()
 
 
-ABLATIONS: dict[str, Ablation] = {
-    "every write requires the row of its node": Ablation(patching(FencedStore, "apply", _apply_unfenced), 1),
-    "a node that cannot beat does not trust itself": Ablation(
-        patching(Membership, "is_trusted", property(_always_trusted)), 2
+def _look_at_the_clock_once(self: ClusterClock, now_ms: int, asked_at: float, heard_at: float) -> None:
+    if self._offset is None:
+        self._offset = now_ms - (asked_at + heard_at) / 2
+
+
+# --- What others have left ------------------------------------------------------------------------------------------
+
+
+async def _claim_whatever_stands(self: Takeover, gone: Any, row: Session) -> Session | None:
+    ours = changed(row, node_id=self._node_id, owner_pid=0, owner_started=0)
+    tabs = await self._store.select(Tab, {"session_id": row.id})
+    return _first(await self._store.apply(*(Put(each) for each in (ours, *_moved(tabs, self._node_id)))))
+
+
+async def _claim_with_the_process_of_another_machine(self: Takeover, gone: Any, row: Session) -> Session | None:
+    ours = changed(row, node_id=self._node_id)
+    tabs = await self._store.select(Tab, {"session_id": row.id})
+    is_over = Require(Node, gone.id, gone.version)
+    outcome = await self._store.apply(*(Update(each) for each in (ours, *_moved(tabs, self._node_id))), is_over)
+    return _first(outcome)
+
+
+def _moved(tabs: Iterable[Tab], node_id: str) -> list[Tab]:
+    return [changed(tab, node_id=node_id) for tab in tabs]
+
+
+def _first(outcome: Outcome) -> Session | None:
+    return outcome.rows[0] if isinstance(outcome, Applied) else None  # type: ignore[return-value]
+
+
+async def _no_proof(self: LockRows, standing: Any) -> tuple[()]:
+    return ()
+
+
+# --- Answers that were lost -----------------------------------------------------------------------------------------
+
+
+async def _nothing_is_as_written(self: FencedStore, op: Any) -> tuple[bool, None]:
+    return False, None
+
+
+async def _pass_on_the_doubt(self: FencedStore, *ops: Any) -> Outcome:
+    self._refuse_untrusted()
+    outcome = await self._store.apply(self._fence, *ops)
+    if isinstance(outcome, Applied):
+        return Applied(outcome.rows[1:])
+    if outcome.index == 0:
+        self._on_fenced()
+    return type(outcome)(outcome.index - 1, outcome.reason, outcome.row, outcome.value)
+
+
+# --- Waiters and tasks ----------------------------------------------------------------------------------------------
+
+
+def _grant_whatever_stands(self: WaitingRows, row: Waiter, node_id: str) -> tuple[Any, ...]:
+    return Put(changed(row, granted_by=node_id)), Add(self._counter, -1)
+
+
+def _keep_for_ever(self: Granting, waiter_id: str, kept: Any) -> None:
+    kept.is_granted.set_result(True)
+    self._cluster.hints.tell("granted", waiter_id)
+
+
+async def _send_before_it_is_written(self: Scheduler, live: Any) -> None:
+    live.unsent = live.row
+
+
+def _forget_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is turned away who waits when the session changes hands, nor is the lease looked at after the wait."""
+
+    def turn_away_running(live: Any, error: Any) -> None:
+        for tab in live.tabs.values():
+            if tab.running is not None:
+                tab.running.cancel()
+
+    monkeypatch.setattr(sessions, "turn_away", turn_away_running)
+    monkeypatch.setattr(Commands, "_check_again", _nothing)
+
+
+SAFEGUARDS: dict[str, Patch] = {
+    "every write requires the row of its node": patching(
+        FencedStore, "_fence", property(_any_row, _nothing), "nothing that could change"
     ),
-    "a node declares others dead only if its own beats have been good": Ablation(
-        patching(Membership, "_may_declare", _declare_at_once), 23
+    "a beat requires the row of its node": patching(Membership, "_beat", _beat_whoever_has_ended_it),
+    "a node that cannot beat does not trust itself": patching(
+        Membership, "is_trusted", property(_always_trusted), "always trusted"
     ),
-    "of several survivors one takes a session": Ablation(patching(Takeover, "_claim", _claim_whatever_stands), 2),
-    "the fence is checked at the node that has the tab": Ablation(patching(lease, "check_fence", _nothing), 0),
-    "the lease and the trust are checked again after a wait": Ablation(patching(Commands, "_check_again", _nothing), 0),
-    "a lock that another node has is not given away": Ablation(patching(LockRows, "_proof_of_end", _no_proof), 9),
+    "a node declares others dead only if its own beats have been good": patching(
+        Membership, "_may_declare", _declare_however_its_own_beats_have_been
+    ),
+    "the clock of the database counts": patching(ClusterClock, "looked", _look_at_the_clock_once),
+    "of several survivors one takes a session": patching(Takeover, "_claim", _claim_whatever_stands),
+    "a process of another machine proves nothing": patching(
+        Takeover, "_claim", _claim_with_the_process_of_another_machine
+    ),
+    "the fence is checked at the node that has the tab": patching(lease, "check_fence", _nothing),
+    "the lease and the trust are checked again after a wait": _forget_waiters,
+    "a lock that another node has is not given away": patching(LockRows, "_proof_of_end", _no_proof),
+    "that a task is sent is on disk before it is": patching(Scheduler, "_write_sent", _send_before_it_is_written),
+    "a claim that was not answered is looked for": patching(TaskPool, "_find_claimed", _nothing_async),
+    "a write that was not answered is known by its effect": patching(
+        FencedStore, "_as_written", _nothing_is_as_written
+    ),
+    "a change that was not answered is sent again": patching(FencedStore, "apply", _pass_on_the_doubt),
+    "of several nodes one grants a waiter": patching(WaitingRows, "granting", _grant_whatever_stands),
+    "a place that nobody comes for is taken back": patching(Granting, "_keep", _keep_for_ever),
+    "tasks of which no hint came are found by looking": patching(task_pool, "LOOK_S", NEVER_S, "never"),
 }
 
 
-def search(safeguard: str, seeds: Iterable[int]) -> int | None:
-    """The first of these seeds that shows that the safeguard is missing."""
+def first_failure(safeguard: str, seeds: Iterable[int]) -> Failure | None:
+    """The first of these histories that shows that the safeguard is missing."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        ABLATIONS[safeguard].patch(monkeypatch)
+        SAFEGUARDS[safeguard](monkeypatch)
         for seed in seeds:
-            try:
-                World(seed).run()
-            except (AssertionError, RuntimeError):
-                return seed
+            if (failure := play(World, seed)) is not None:  # type: ignore[arg-type]
+                return failure
     return None
-
-
-if __name__ == "__main__":
-    for safeguard in sys.argv[1:] or ABLATIONS:
-        print(f"{search(safeguard, range(SEEDS_MAX))}\t{safeguard}", flush=True)

@@ -49,6 +49,8 @@ class Database(MemoryStore):
         self.slow_s = 0.0
         # How late it has ever answered.
         self.slowest_s = 0.0
+        # Until when it was last away or slow.
+        self.troubled_until_s = 0.0
 
     def transact(self, ops: tuple[Op, ...], writer: NodeLife | None) -> Outcome:
         """All of it or none of it, now."""

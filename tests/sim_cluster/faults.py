@@ -142,6 +142,7 @@ class Faults:
         database.is_away = True
         await asyncio.sleep(self._lasting_s())
         database.is_away = False
+        database.troubled_until_s = self._world.loop.now_s
         self._world.tell("the database is back")
         for machine in self._world.machines.values():
             if machine.current is not None:
@@ -154,6 +155,7 @@ class Faults:
         database.slowest_s = max(database.slowest_s, database.slow_s)
         await asyncio.sleep(self._lasting_s())
         database.slow_s = 0.0
+        database.troubled_until_s = self._world.loop.now_s
         self._world.tell("the database is as fast as ever")
 
     # --- Browsers -------------------------------------------------------------------------------------------

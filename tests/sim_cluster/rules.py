@@ -3,7 +3,8 @@
 Invariants (checked at every transaction that lands, and at every command that reaches a page):
 - a node that others have ended writes nothing, however late, and reaches no page;
 - nobody is declared dead who could beat, and nobody because the database was away for everybody;
-- a session is written by the node that has it, and changes nodes only when that one is over;
+- a session is written by the node that has it, and changes nodes only when that one is over; then it does so soon, if
+  any other node is well;
 - fences only grow, and every change of owner has a larger one;
 - what is over stays over;
 - counters equal a recount of the rows, and no cap is exceeded by all nodes together;
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 ANSWER_MS = 150
 # How long after its trouble is over a node may not have beaten yet.
 BEATEN_S = 0.7
+# How long after the death of a node somebody has taken up its sessions.
+TAKEN_S = 6.0
 # Tables whose rows are counted.
 COUNTED = (Session, Tab, Waiter, ArchivedTask)
 
@@ -176,6 +179,31 @@ class Rules:
         world.tell(f"{dead.id} (epoch {dead.epoch}) is declared dead")
         if not world.machines[dead.id].had_trouble(BEATEN_S):
             world.violate(f"{dead.id} is declared dead, and nothing kept it from beating but the database")
+        world.loop.call_later(TAKEN_S, self._check_taken, dead, context=world.loop.outside)
+
+    def _check_taken(self, dead: Node) -> None:
+        """Whoever is well has taken up what a node had that is still over."""
+        world = self._world
+        is_well = not (world.database.is_away or world.database.slow_s)
+        is_well = is_well and world.database.troubled_until_s < world.loop.now_s - TAKEN_S
+        well = [
+            machine.node_id
+            for machine in world.machines.values()
+            if machine.current is not None
+            and not machine.had_trouble(TAKEN_S)
+            and machine.current.membership.is_trusted
+        ]
+        row = world.database.row(Node, dead.id)
+        if not is_well or not well or row is None or row.version != dead.version or world.is_violated:
+            return
+        held = [
+            session.id
+            for session in world.database.rows(Session).values()
+            if session.node_id == dead.id and session.state in lease.HELD_STATES
+        ]
+        if held:
+            # Noted only: this is nobody's call.
+            world.note_violation(f"{held} are still {dead.id}'s, which is over, although {well[0]} is well")
 
     def _check_counts(self) -> None:
         database = self._world.database
