@@ -61,6 +61,10 @@ class Wire:
             return False
         return True
 
+    def stop_reading(self) -> None:
+        """Leave in the system's buffers what comes from now on, and so at the server what does not fit there."""
+        self._writer.transport.pause_reading()  # type: ignore[attr-defined]
+
     async def answer(self) -> Answer:
         """The next one; fails when the connection ends instead."""
         async with asyncio.timeout(LIMIT_S):
