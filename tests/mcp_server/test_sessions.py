@@ -24,6 +24,14 @@ async def test_the_first_request_opens_a_session_that_later_ones_name(alice: Spe
     assert "browser_navigate" in (await alice.post("tools/list", {})).text
 
 
+async def test_requests_at_once_with_the_same_id_are_refused_but_for_the_first(alice: Speaker) -> None:
+    await alice.open()
+    async with asyncio.timeout(10):
+        answers = await asyncio.gather(*(alice.post("tools/list", {}, id=7) for _ in range(5)))
+    assert sorted(answer.status_code for answer in answers) == [200, 400, 400, 400, 400]
+    assert (await alice.post("tools/list", {}, id=7)).status_code == 200
+
+
 async def test_an_agents_token_leases_for_that_agent(alice: Speaker, broker: FakeBroker) -> None:
     await alice.open()
     await alice.text("browser_lease")

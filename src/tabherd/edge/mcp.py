@@ -7,6 +7,7 @@ opened the session, so authentication, scopes and limits are the same code. Inva
 - It ends by DELETE, after `[server] mcp_idle_s` without a request or an open stream, and with the server; what it
   leased is given back each time.
 - How many there are is bounded, in all and per credential.
+- Two of its requests that are being answered have two ids: the answer to one would be taken for that to the other.
 
 Sessions are what ties a caller to its leases, so the revisions of MCP that have them are spoken: a client that offers a
 later one is told which to use, and falls back by itself.
@@ -17,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,12 +105,28 @@ class McpSession:
         self.requests = 0
         # Since when there are none.
         self.idle_since_s = now_s
+        # The ids of those that wait for an answer.
+        self._asked: set[str] = set()
         self.loop: asyncio.Task[None] | None = None
 
     def is_of(self, call: Call) -> bool:
         """Whether it answers to that caller."""
         is_same_agent = call.head.agent_id is None or call.caller.agent_id == self.agent_id
         return self.credential_id == _credential_of(call) and is_same_agent
+
+    @contextmanager
+    def answering(self, request_id: str | None) -> Iterator[None]:
+        """While a request of that id, if it has one, is being answered."""
+        if request_id is None:
+            yield
+            return
+        if request_id in self._asked:
+            raise InvalidRequest("A request with this id is being answered.", field="id")
+        self._asked.add(request_id)
+        try:
+            yield
+        finally:
+            self._asked.discard(request_id)
 
     async def start(self, on_over: Callable[[McpSession, BaseException | None], None]) -> None:
         """Be ready for its first request; call back when its loop has ended, and with what."""
@@ -172,7 +190,8 @@ class McpSessions:
                 await self._pass(session, scope, receive, send)
             case "POST", McpSession():
                 body = await read_body(call.head, receive, self._settings.body_max_bytes)
-                await self._pass(session, scope, _replayed(bytes(body), receive), send)
+                with session.answering(_asked_id(body)):
+                    await self._pass(session, scope, _replayed(bytes(body), receive), send)
             case "POST", None:
                 body = await read_body(call.head, receive, self._settings.body_max_bytes)
                 opening = _opening(body)
@@ -215,7 +234,7 @@ class McpSessions:
             )
         return session
 
-    async def _open(self, call: Call, opening: _Opening, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _open(self, call: Call, opening: _Request, scope: Scope, receive: Receive, send: Send) -> None:
         if opening.method != "initialize":
             raise InvalidRequest("The first request of an MCP session is initialize.", field="Mcp-Session-Id")
         _check_hello(opening)
@@ -306,22 +325,31 @@ class McpSessions:
             await self.reap()
 
 
-class _Opening(msgspec.Struct):
-    """What is looked at of a request without a session."""
+class _Request(msgspec.Struct):
+    """What is looked at of a request."""
 
     method: str = ""
     id: str | int | None = None
     params: dict[str, Any] | None = None
 
 
-def _opening(body: bytes | bytearray) -> _Opening:
+def _opening(body: bytes | bytearray) -> _Request:
     try:
-        return msgspec.json.decode(body, type=_Opening)
+        return msgspec.json.decode(body, type=_Request)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InvalidRequest("The body is not a JSON-RPC request.", field="body") from None
 
 
-def _check_hello(opening: _Opening) -> None:
+def _asked_id(body: bytes | bytearray) -> str | None:
+    """The id of a request, as the SDK tells them apart; None of what is none, which is the SDK's to refuse."""
+    try:
+        asked = msgspec.json.decode(body, type=_Request)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if asked.id is None or not asked.method else str(asked.id)
+
+
+def _check_hello(opening: _Request) -> None:
     """Refuse an opening that the SDK would refuse only after the session is there."""
     from mcp_types import InitializeRequestParams
     from pydantic import ValidationError
@@ -352,7 +380,7 @@ def _has_sessions(version: str) -> bool:
     return version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
-def _unsupported(version: str, opening: _Opening) -> bytes:
+def _unsupported(version: str, opening: _Request) -> bytes:
     """As the protocol has it, so that clients go on with a version that is spoken here."""
     from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
     from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
