@@ -46,7 +46,7 @@ sim: ## simulated histories: SEEDS=n runs n, SEED=k replays one, CLUSTER=1 of se
 soak: ## the long campaigns, which take hours: histories, inputs, kills, overload, an hour of a crowd; DOCS=1 notes them
 	@tools/setup dev
 	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS) $(if $(DOCS),--docs)
-	@$(PYTHON) -m tests.sim_cluster --seeds $(SOAK_CLUSTER_SEEDS)
+	@$(PYTHON) -m tests.sim_cluster --seeds $(SOAK_CLUSTER_SEEDS) $(if $(DOCS),--docs)
 	@$(PYTHON) -m tests.fuzz --cases $(SOAK_CASES) $(if $(DOCS),--docs)
 	@$(PYTHON) -m tests.campaign crash --store sqlite --kills $(SOAK_KILLS) $(if $(DOCS),--docs)
 	@$(PYTHON) -m tests.campaign crash --store postgres --kills $(SOAK_KILLS) $(if $(DOCS),--docs)

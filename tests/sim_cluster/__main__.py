@@ -1,15 +1,18 @@
 """Run simulated histories of clusters: `--seeds N` plays N, from `--first F` on, in `--workers W` processes; `--seed K`
-replays one and prints it. A violation is told as the shortest history that is found to show it; `--ablations`
-writes the part of the page of safeguards that is about several nodes.
+replays one and prints it. A violation is told as the shortest history that is found to show it; `--ablations` writes
+the part of the page of safeguards that is about several nodes; `--docs` puts the last line into docs/campaigns.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 import time
 
+from bench.rig.machine import this_machine
+from tests.campaign.page import publish
 from tests.sim.minimise import Failure, minimise, play
 
 from .world import World
@@ -34,8 +37,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--ablations", action="store_true")
+    parser.add_argument("--docs", action="store_true")
     args = parser.parse_args()
     if args.ablations:
         from .ablation_page import write
@@ -44,14 +48,17 @@ def main() -> int:
     if args.seed is not None:
         return _replay(args.seed)
     seeds = range(args.first, args.first + args.seeds)
-    began = time.perf_counter()
+    machine, began = this_machine(), time.perf_counter()
     with multiprocessing.get_context("fork").Pool(args.workers, maxtasksperchild=50) as pool:
         for failure in pool.imap(play_one, seeds) if args.workers > 1 else map(play_one, seeds):
             if failure is not None:
                 print(story(failure))
                 return 1
     elapsed_s = time.perf_counter() - began
-    print(f"{len(seeds)} histories, 0 violations, {len(seeds) / elapsed_s:.1f} histories/s ({elapsed_s:.0f} s)")
+    said = f"{len(seeds)} histories, 0 violations, {len(seeds) / elapsed_s:.1f} histories/s ({elapsed_s:.0f} s)"
+    print(said)
+    if args.docs:
+        publish("histories of several nodes", f"make sim CLUSTER=1 SEEDS={args.seeds}", said, machine)
     return 0
 
 
