@@ -12,6 +12,7 @@ import os
 import resource
 import sqlite3
 import struct
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -104,8 +105,19 @@ def locked(server: Server) -> Iterator[None]:
         yield
 
 
+def can_be_made_read_only() -> bool:
+    """Whether this user and this file system have such flags: root of a container may not."""
+    with tempfile.NamedTemporaryFile() as file:
+        try:
+            _set_flag(Path(file.name), is_on=True)
+            _set_flag(Path(file.name), is_on=False)
+        except OSError:
+            return False
+        return True
+
+
 # A way in which a store that can be read takes no writes: the rarer and quicker one where it can be had.
-UNWRITABLE: Final = {"read_only": read_only} if os.geteuid() == 0 else {"locked": locked}
+UNWRITABLE: Final = {"read_only": read_only} if can_be_made_read_only() else {"locked": locked}
 
 
 def code_of(answer: httpx.Response) -> tuple[int, str]:
