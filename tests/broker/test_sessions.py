@@ -387,3 +387,13 @@ async def test_a_heartbeat_carries_the_phase_and_keeps_it_when_it_says_none(hous
     await sessions.heartbeat(ADA, session.session_id, beat)
     await house.beat(session)
     assert house.row(session).phase == "poll"
+
+
+@in_house()
+async def test_a_heartbeat_whose_caller_leaves_while_it_is_written_is_known_of(house: House) -> None:
+    session = await house.open(reuse="same-agent")
+    beating = asyncio.ensure_future(house.beat(session))
+    await house.until(lambda: house.row(session).is_beating)
+    beating.cancel()
+    await house.release(session, disposition="pool")
+    assert house.row(session).state is LeaseState.POOLED

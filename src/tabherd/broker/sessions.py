@@ -181,13 +181,7 @@ class Sessions:
         """Say that the owner lives, and hear which commands it need not wait for. Never moves the deadline."""
         live = await self._access.owned(caller, session_id)
         lease.check_fence(live.row, beat.fence)
-        async with live.mutex:
-            self._still_bound(live)
-            lease.check_fence(live.row, beat.fence)
-            phase = live.row.phase if beat.phase is None else beat.phase
-            live.row = await self._update(
-                live, changed(live.row, heartbeat_at=self._clock(), is_beating=True, phase=phase)
-            )
+        await to_the_end(self._beat(live, beat), self._spawn)
         # The store may have taken long, and whoever has waited for it was there until now.
         live.seen_at = self._clock()
         cancelled = list(live.cancelled)
@@ -317,11 +311,7 @@ class Sessions:
         """An open socket is evidence that somebody is there; from now on the session lives and dies by its sockets."""
         live.connections[connection_id] = connection
         if not live.row.is_connection_bound:
-            async with live.mutex:
-                self._still_bound(live)
-                if live.connections.get(connection_id) is not connection:
-                    raise LeaseLost("The session was given to somebody else.", sessionId=live.row.id)
-                live.row = await self._update(live, changed(live.row, is_connection_bound=True))
+            await to_the_end(self._bind_to_connections(live, connection_id, connection), self._spawn)
 
     def disconnect(self, live: LiveSession, connection_id: str) -> None:
         """The socket is closed. Idempotent."""
@@ -330,6 +320,22 @@ class Sessions:
             self._registry.tell(live)
 
     # --- Parts ----------------------------------------------------------------------------------------------
+
+    async def _beat(self, live: LiveSession, beat: wire.Heartbeat) -> None:
+        async with live.mutex:
+            self._still_bound(live)
+            lease.check_fence(live.row, beat.fence)
+            phase = live.row.phase if beat.phase is None else beat.phase
+            live.row = await self._update(
+                live, changed(live.row, heartbeat_at=self._clock(), is_beating=True, phase=phase)
+            )
+
+    async def _bind_to_connections(self, live: LiveSession, connection_id: str, connection: Connection) -> None:
+        async with live.mutex:
+            self._still_bound(live)
+            if live.connections.get(connection_id) is not connection:
+                raise LeaseLost("The session was given to somebody else.", sessionId=live.row.id)
+            live.row = await self._update(live, changed(live.row, is_connection_bound=True))
 
     async def _change_owner(self, live: LiveSession, agent_id: str) -> Session:
         """The one write that makes it somebody else's. Evidence of the old owner's life does not count for the new."""
