@@ -89,7 +89,7 @@ async def docs(service: Service, call: Call) -> Raw:
 
 
 async def openapi(service: Service, call: Call) -> Raw:
-    return Raw(service.openapi, headers_of({"content-type": JSON}))
+    return Raw(await service.openapi.encoded(), headers_of({"content-type": JSON}))
 
 
 async def health(service: Service, call: Call) -> wire.Health:

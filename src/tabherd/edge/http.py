@@ -27,7 +27,7 @@ from ..cluster.elsewhere import Elsewhere
 from ..cluster.hop import Hop
 from ..config_layers import Layers
 from ..errors import NodeUnreachable, TabherdError
-from . import control, openapi
+from . import control
 from .auth import ANONYMOUS, Guard
 from .body import ClientLeft, read_body
 from .cdp.endpoint import CdpEndpoint
@@ -40,6 +40,7 @@ from .joining import Joined
 from .live import LiveDoor
 from .login import Logins
 from .mcp import McpSessions
+from .openapi import Description
 from .passed_tasks import submitting_over
 from .peer_events import PeerStreams
 from .reload import Reload
@@ -110,7 +111,7 @@ def create_app(
         metrics=metrics,
         routing=routing,
         cluster_events=cluster_events,
-        openapi=openapi.render(routes, version),
+        openapi=Description(routes, version),
         node_id=node_id,
         version=version,
     )

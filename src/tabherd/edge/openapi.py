@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -38,9 +39,24 @@ def statuses_of(route: Route) -> frozenset[int]:
     return frozenset({route.status, *(error.status for error in errors_of(route))} | _queue_full_status(route))
 
 
-def render(routes: Sequence[Route], version: str) -> bytes:
-    """The document, encoded."""
-    return msgspec.json.encode(document(routes, version))
+class Description:
+    """The document of one server, encoded when it is first asked for: that takes several times as long as all else
+    that an application is made of, and hardly anybody asks.
+    """
+
+    def __init__(self, routes: Sequence[Route], version: str) -> None:
+        self._routes = routes
+        self._version = version
+        self._rendering: asyncio.Future[bytes] | None = None
+
+    async def encoded(self) -> bytes:
+        if self._rendering is None:
+            # Once, for all who ask meanwhile; in a thread, so that nobody else waits for it.
+            self._rendering = asyncio.ensure_future(asyncio.to_thread(self._render))
+        return await asyncio.shield(self._rendering)
+
+    def _render(self) -> bytes:
+        return msgspec.json.encode(document(self._routes, self._version))
 
 
 def document(routes: Sequence[Route], version: str) -> dict[str, Any]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .cdp.endpoint import CdpEndpoint
     from .cluster_events import ClusterEvents
     from .mcp import McpSessions
+    from .openapi import Description
     from .reload import Reload
     from .routing import Routing
 
@@ -65,8 +66,8 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     routing: Routing | None = None
     # What happens on all nodes; None: there is only this one.
     cluster_events: ClusterEvents | None = None
-    # The OpenAPI document of the route table, encoded.
-    openapi: bytes
+    # The OpenAPI document of the route table.
+    openapi: Description
     node_id: str
     version: str
 
