@@ -12,7 +12,7 @@ from typing import get_origin
 import msgspec
 import pytest
 
-from tabherd.core.model import TABLES, Table
+from tabherd.core.model import TABLES, Session, Tab, Table
 from tabherd.store.evaluate import Footprint
 from tabherd.store.sqlite_file import migrations
 from tabherd.store.sqlite_rows import load, select
@@ -101,3 +101,11 @@ def test_loading_by_id_never_scans_the_table(database: sqlite3.Connection, table
     how = plan(database, recorder.last())
     assert f"SCAN {table.name}" not in how
     assert "SCAN counters" not in how
+
+
+def test_tables_are_loaded_in_one_order_so_that_there_are_few_statements(database: sqlite3.Connection) -> None:
+    asked: list[str] = []
+    database.set_trace_callback(asked.append)
+    for tables in ((Session, Tab), (Tab, Session)):
+        load(database, Footprint({table: {"x"} for table in tables}, set()))
+    assert asked[0] == asked[1]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import sqlite3
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import lru_cache
 from typing import Any, cast, get_origin
 
 import msgspec
@@ -103,7 +103,8 @@ SQL: Mapping[type[Row], RowSql] = {row: RowSql(table) for row, table in TABLES.i
 
 def load(connection: sqlite3.Connection, needed: Footprint) -> State:
     """Everything in the footprint that exists, with one statement."""
-    tables = tuple(needed.ids)
+    # In one order, whatever came first: each order would be a statement of its own, to be kept and prepared.
+    tables = tuple(table for table in SQL if table in needed.ids)
     if not tables and not needed.counters:
         return State({}, {})
     arguments = [_encode(list(needed.ids[table])).decode() for table in tables]
@@ -114,7 +115,7 @@ def load(connection: sqlite3.Connection, needed: Footprint) -> State:
     return State(rows, _decode_counters(found[-1]) if needed.counters else {})
 
 
-@cache
+@lru_cache(CACHED_STATEMENTS)
 def _load_sql(tables: tuple[type[Row], ...], has_counters: bool) -> str:
     parts = [SQL[table].load for table in tables]
     if has_counters:
