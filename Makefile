@@ -35,7 +35,7 @@ test: ## set up and run every test
 	@tools/setup dev
 	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile
 
-check: ## format, lint, types, imports, fast tests: under a minute
+check: ## format, lint, types, imports, the tests that need no browser: some minutes
 	@tools/setup dev
 	@tools/check
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, TypeAlias
 
 import structlog
@@ -171,7 +172,7 @@ class TaskLog:
         try:
             has_landed = not isinstance(await patiently(lambda: self._store.apply(absent)), Applied)
             for task in tasks:
-                standing = await patiently(lambda task=task: self._store.get(Task, task.row.id))  # type: ignore[misc]
+                standing = await patiently(partial(self._store.get, Task, task.row.id))
                 if has_landed and standing is not None and standing.node_id == task.row.node_id:
                     task.row = standing
                     self._on_inserted(task)

@@ -194,7 +194,7 @@ class McpSessions:
                     await self._pass(session, scope, _replayed(bytes(body), receive), send)
             case "POST", None:
                 body = await read_body(call.head, receive, self._settings.body_max_bytes)
-                opening = _opening(body)
+                opening = _request(body)
                 # The SDK takes a second or more to import: in a thread, so that nobody else waits for it.
                 await asyncio.to_thread(_server)
                 version = headers.get(VERSION_HEADER, b"").decode("latin-1")
@@ -333,7 +333,7 @@ class _Request(msgspec.Struct):
     params: dict[str, Any] | None = None
 
 
-def _opening(body: bytes | bytearray) -> _Request:
+def _request(body: bytes | bytearray) -> _Request:
     try:
         return msgspec.json.decode(body, type=_Request)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -343,8 +343,8 @@ def _opening(body: bytes | bytearray) -> _Request:
 def _asked_id(body: bytes | bytearray) -> str | None:
     """The id of a request, as the SDK tells them apart; None of what is none, which is the SDK's to refuse."""
     try:
-        asked = msgspec.json.decode(body, type=_Request)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        asked = _request(body)
+    except InvalidRequest:
         return None
     return None if asked.id is None or not asked.method else str(asked.id)
 
