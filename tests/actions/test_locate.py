@@ -217,12 +217,14 @@ async def test_a_page_that_goes_to_another_document_is_waited_for(tab: ChromiumT
 
 
 async def test_a_page_that_replaces_its_button_all_the_time_is_clicked(tab: ChromiumTab) -> None:
+    # Until it is pressed: Chromium makes no click of a press whose button is gone at the release.
     await show(
         tab,
-        f"<div id=d></div>{TELL}<script>setInterval(() => {{ d.innerHTML = '<button id=x>Go</button>' }}, 5)</script>",
+        f"<div id=d></div>{TELL}<script>"
+        "const going = setInterval(() => { d.innerHTML = '<button id=x>Go</button>' }, 5);"
+        "addEventListener('mousedown', () => clearInterval(going))</script>",
     )
-    await act(tab, Click(selector="#x"))
-    assert (await ask(tab, "clicked"))[0] in ("x", "d")
+    assert await clicked(tab, "#x") == ["x"]
 
 
 async def test_an_element_below_the_fold_or_inside_a_scroller_is_brought_into_view(tab: ChromiumTab) -> None:

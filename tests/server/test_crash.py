@@ -49,7 +49,7 @@ def test_a_stopped_browser_is_found_out_killed_and_replaced(own_server: Server) 
 
 
 def test_callers_are_served_or_refused_while_browsers_are_killed_under_them(own_server_of_two: Server) -> None:
-    """50 callers on 2 browsers, one of which is killed every second: nobody hangs, nothing is left, counts agree."""
+    """50 callers on 2 browsers, which are killed one after the other: nobody hangs, nothing is left, counts agree."""
     server = own_server_of_two
     outcomes: Counter[str] = Counter()
     is_over = threading.Event()
@@ -70,14 +70,17 @@ def test_callers_are_served_or_refused_while_browsers_are_killed_under_them(own_
                     released = client.delete(f"/sessions/{session['sessionId']}")
                     outcomes["released" if released.status_code == 204 else released.json()["code"]] += 1
 
-    def kill_one_every_second() -> None:
+    def kill_one_after_the_other() -> None:
+        """One a second; later, where a busy machine takes longer than that to start the next and serve from it."""
+        opened_before = 0
         with server.client() as client:
             while not is_over.wait(1.0):
-                if pids := browser_pids(client):
+                if outcomes["opened"] > opened_before and (pids := browser_pids(client)):
+                    opened_before = outcomes["opened"]
                     kill_browser(random.choice(pids))
 
     with ThreadPoolExecutor(51) as callers:
-        killer = callers.submit(kill_one_every_second)
+        killer = callers.submit(kill_one_after_the_other)
         users = [callers.submit(use, number) for number in range(50)]
         over_at = time.monotonic() + KILLING_S
         # On a busy machine it takes as long as it takes until enough have been served to tell.
