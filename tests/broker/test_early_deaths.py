@@ -1,14 +1,17 @@
-"""Pages that die before they are behind a tab: in the warm stock, and on their way into a session."""
+"""Pages that die, or come, when nobody looks for them: in the stock, on their way into a session, while that ends."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+import pytest
 from tests.broker.house import ADA, House, in_house
 
 from tabherd import wire
 from tabherd.browsers.port import Seat
 from tabherd.core.model import Tab
+from tabherd.errors import StoreUnavailable
 
 
 def stock(house: House) -> list[Seat]:
@@ -50,3 +53,32 @@ async def test_a_tab_whose_browser_died_while_it_was_written_down_comes_back_wit
     await house.recovered(session)
     assert house.broker.tabs.get(ADA, tab.tab_id).generation == 2
     assert (await house.act(session)).ok
+
+
+async def _fail_to_release(house: House, session: wire.SessionView, meanwhile: Callable[[], object]) -> None:
+    """A release that the store refuses, and what happens in the browser while it is tried."""
+    house.store._fail_rate = 1.0
+    releasing = asyncio.ensure_future(house.release(session))
+    await house.until(lambda: house.live(session).is_ending)
+    meanwhile()
+    with pytest.raises(StoreUnavailable):
+        await releasing
+    house.store._fail_rate = 0.0
+
+
+@in_house()
+async def test_a_page_that_died_while_its_session_could_not_be_ended_is_replaced(house: House) -> None:
+    session = await house.open()
+    await _fail_to_release(house, session, lambda: house.crash(session))
+    await house.until(lambda: house.tab(session).row.generation == 2)
+    await house.until(lambda: not house.tab(session).gate.is_held)
+    assert (await house.act(session)).ok
+
+
+@in_house()
+async def test_a_popup_of_a_session_that_could_not_be_ended_is_taken_in(house: House) -> None:
+    session = await house.open()
+    await _fail_to_release(house, session, lambda: house.popup(session))
+    await house.until(lambda: len(house.live(session).tabs) == 2)
+    await house.quiet()
+    house.check_counts()

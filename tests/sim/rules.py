@@ -194,8 +194,10 @@ class Rules:
                 stored = world.disk.rows(Tab).get(tab.row.id)
                 if tab.port is not None and stored is None:
                     world.violate(f"{tab.row.id} is bound but has no row")
-                # One whose browser hangs is replaced when that has been noticed.
-                if tab.port is not None and tab.port.target.is_crashed and not tab.port.browser.process.is_hung:
+                # One whose browser hangs is replaced when that has been noticed, one whose browser is gone with all of
+                # its session.
+                is_page_dead = live.browser is not None and tab.port is not None and tab.port.target.is_crashed
+                if is_page_dead and not tab.port.browser.process.is_hung:
                     self._check_dead(tab.row.id)
                 else:
                     self._dead_since.pop(tab.row.id, None)

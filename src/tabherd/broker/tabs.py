@@ -198,7 +198,7 @@ class Tabs:
         """A script opened a page: it belongs to the session that caused it."""
         opener = self._registry.on_target(page.opener_id)
         live = self._registry.in_context(browser_id, page.context_id) or (opener.session if opener else None)
-        if live is None or live.browser is None or live.is_ending or self._registry.on_target(page.target_id):
+        if live is None or live.browser is None or self._registry.on_target(page.target_id):
             return
         self._arriving[page.target_id] = page
         self._spawn(self._take_in_popup(live, page, opener))
@@ -217,8 +217,7 @@ class Tabs:
         if tab is None:
             self._registry.ended_early(target_id, how)
             return
-        if tab.session.is_ending:
-            return
+        # Also of a session that is being ended: that may fail, and then it goes on.
         if how is PageEnd.CRASHED:
             self._recovery.page_crashed(tab, target_id)
         elif tab.row.state in (TabState.READY, TabState.PAUSED):
