@@ -21,6 +21,8 @@ from tabherd.edge.leftovers import end_leftovers
 END_LIMIT_S = 60
 # One whose test is over has that long before it hears a second time that it must.
 DRAIN_S = 3
+# A browser of a busy machine is not taken for one that hangs, unless a test is about that and says so.
+UNHURRIED = {"TABHERD_POOLS__DEFAULT__PROBE_LIMIT_MS": "30000"}
 
 
 def call(state: Path, *words: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -54,7 +56,7 @@ class Started:
         with log.open("wb") as sink:
             child = subprocess.Popen(
                 [sys.executable, "-m", "tabherd", "up", "--json"],
-                env=environment(self.state) | dict(env or {}),
+                env=environment(self.state) | UNHURRIED | dict(env or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=sink,

@@ -25,6 +25,8 @@ from .login_site import LoginSite
 
 # How often, every twentieth of a second, a checkpoint is looked for before it is missed.
 KEPT_TRIES = 600
+# Before it an event that was expected counts as missing; the stream itself never ends.
+EVENT_LIMIT_S = 120
 
 
 class Server:
@@ -148,7 +150,17 @@ def environment_of(settings: dict[str, str]) -> dict[str, str]:
 def events_of(server: Server, types: str, token: str | None = None) -> Iterator[Iterator[dict[str, Any]]]:
     """Events of those types, from now on."""
     with server.client(token) as listener, listener.stream("GET", "/events", params={"types": types}) as stream:
-        yield (json.loads(line.removeprefix("data:")) for line in stream.iter_lines() if line.startswith("data:"))
+        yield _told(stream.iter_lines())
+
+
+def _told(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    give_up_at = time.monotonic() + EVENT_LIMIT_S
+    for line in lines:
+        if line.startswith("data:"):
+            yield json.loads(line.removeprefix("data:"))
+            give_up_at = time.monotonic() + EVENT_LIMIT_S
+        # A line comes at least every few seconds.
+        assert time.monotonic() < give_up_at, "no such event"
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,9 @@ import pytest
 from tests.cli.running import running_server
 
 from .conftest import Server, act, browser_pids, environment_of, kill_browser, open_session, value_of
-from .tasking import ended, submit, until
+from .effects_site import EffectsSite
+from .local_site import serving
+from .tasking import ended, held, submit, until, until_running
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -53,6 +55,12 @@ def admin(server: Server) -> Iterator[httpx.Client]:
         # Connected before anything runs out.
         assert client.get("/health").status_code == 200
         yield client
+
+
+@pytest.fixture
+def effects() -> Iterator[EffectsSite]:
+    with serving(EffectsSite()) as site:
+        yield site
 
 
 @contextmanager
@@ -152,14 +160,15 @@ def test_a_full_disk_refuses_what_would_have_to_be_kept_and_nothing_else(server:
 
 
 def test_a_task_that_was_accepted_before_the_disk_was_full_is_done_when_there_is_room(
-    server: Server, admin: httpx.Client
+    server: Server, admin: httpx.Client, effects: EffectsSite
 ) -> None:
-    session = open_session(admin, agentId="ada", keepAlive=True)
+    session = open_session(admin, agentId="ada", keepAlive=True, url=effects.url())
     tab_id = session["tabs"][0]["tabId"]
     # It runs when the disk fills up, and ends before there is room for its end.
-    task_id = submit(admin, "new Promise((done) => setTimeout(() => done('late'), 1500))", agentId="ada", tabId=tab_id)
-    until(lambda: admin.get(f"/tasks/{task_id}").json()["state"] == "running")
+    task_id = submit(admin, held("late"), agentId="ada", tabId=tab_id)
+    until_running(admin, task_id)
     with no_more_than(server, resource.RLIMIT_FSIZE, 0):
+        effects.is_open.set()
         seen = admin.get(f"/tasks/{task_id}", params={"waitMs": 3_000})
         # Nothing is told that is not on disk.
         assert (seen.status_code, seen.json()["state"]) == (200, "running")

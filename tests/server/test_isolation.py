@@ -17,9 +17,11 @@ from tabherd.browsers import debug_port
 from tabherd.browsers.find import find_browser
 
 from .conftest import act, is_alive, open_session, value_of, with_settings
+from .tasking import until
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
+THEIRS = "data:text/html,theirs"
 COOKIE = "document.cookie = 'who=ada; max-age=999'; document.cookie"
 
 
@@ -75,6 +77,7 @@ def test_an_attached_browser_that_comes_back_is_used_again(tmp_path: Path) -> No
             session = open_session(admin, agentId="ada")
             process.kill()
             process.wait()
+            until(lambda: not any(b["state"] == "ready" for b in admin.get("/browsers").json()["browsers"]))
             refused = admin.post("/sessions", json={"agentId": "ada", "waitMs": 0})
             assert refused.json()["code"] in ("no_browser", "browser_crashed")
             with foreign_browser(tmp_path / "two", port):
@@ -88,6 +91,8 @@ def foreign_browser(profile: Path, port: int | None = None) -> Iterator[tuple[su
     """A browser that somebody else started, with one page of theirs."""
     process, port = _start_foreign(profile, port)
     try:
+        # It listens before it has opened it.
+        until(lambda: pages(port) == [THEIRS])
         yield process, port
     finally:
         children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
@@ -104,7 +109,7 @@ def _start_foreign(profile: Path, port: int | None) -> tuple[subprocess.Popen[by
     taken: list[int] = []
     for _ in range(10):
         chosen = debug_port.reserve(taken) if port is None else port
-        words = [*command, f"--user-data-dir={profile}", f"--remote-debugging-port={chosen}", "data:text/html,theirs"]
+        words = [*command, f"--user-data-dir={profile}", f"--remote-debugging-port={chosen}", THEIRS]
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not _answers(chosen):
             assert process.poll() is None
@@ -119,12 +124,12 @@ def _start_foreign(profile: Path, port: int | None) -> tuple[subprocess.Popen[by
 
 def _answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/version", timeout=5):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/version", timeout=30):
             return True
     except OSError:
         return False
 
 
 def pages(port: int) -> list[str]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=30) as answer:
         return sorted(page["url"] for page in json.load(answer) if page["type"] == "page")

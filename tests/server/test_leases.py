@@ -18,11 +18,13 @@ pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 SETTINGS = {
     "TIERS__BRIEF": "2",
-    "POOLS__DEFAULT__DEADLINE_GRACE_S": "0",
-    # A pool whose sessions are found idle after a second.
-    "POOLS__HASTY__IDLE_TTL_S": "3",
-    "POOLS__HASTY__HEARTBEAT_S": "1",
-    "POOLS__HASTY__STALE_AFTER_S": "6",
+    # Time enough, on a machine that stalls, to be told of a deadline before the end.
+    "POOLS__DEFAULT__DEADLINE_GRACE_S": "4",
+    # A pool whose sessions are soon found idle.
+    "POOLS__HASTY__IDLE_TTL_S": "6",
+    "POOLS__HASTY__HEARTBEAT_S": "2",
+    "POOLS__HASTY__STALE_AFTER_S": "12",
+    "POOLS__HASTY__PROBE_LIMIT_MS": "30000",
 }
 
 
@@ -80,11 +82,11 @@ def test_a_session_without_a_sign_of_life_ends_and_one_with_any_does_not(
     session = open_session(ada, pool="hasty", keepAlive=how == "keepAlive")
     if how == "handoff":
         ada.post(f"/tabs/{tab_of(session)}/handoff", json={}).raise_for_status()
-    # Ends by itself three seconds after its opening, so that its end says that the time of the other one has come, too.
+    # Ends by itself six seconds after its opening, so that its end says that the time of the other one has come, too.
     with events_of(server, "session.closed") as events:
         clock = open_session(ada, pool="hasty")
         if how == "working":
-            wait = "new Promise(done => setTimeout(done, 4500, 'done'))"
+            wait = "new Promise(done => setTimeout(done, 8000, 'done'))"
             assert value_of(ada, tab_of(session), wait) == "done"
         told = next(event for event in events if event["sessionId"] == clock["sessionId"])
     assert told["reason"] == "idle"

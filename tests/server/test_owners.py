@@ -18,7 +18,7 @@ from .conftest import Server, act, events_of, open_session, value_of, with_setti
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 # One place, so that a waiter gets it only when the owner's session has ended.
-SETTINGS = {"POOLS__DEFAULT__MAX_ACTIVE": "1", "POOLS__DEFAULT__OWNER_DEAD_GRACE_MS": "1000"}
+SETTINGS = {"POOLS__DEFAULT__MAX_ACTIVE": "1", "POOLS__DEFAULT__OWNER_DEAD_GRACE_MS": "3000"}
 
 
 @pytest.fixture(scope="module")
@@ -130,5 +130,5 @@ def test_the_end_of_a_dead_owners_session_is_told_with_its_reason(server: Server
 
 def waits_in_vain(caller: CallerProcess) -> bool:
     """Whether the one place is still taken after twice the grace of a dead owner."""
-    refused = caller.ask("POST", "/sessions", {"waitMs": 2_000})
+    refused = caller.ask("POST", "/sessions", {"waitMs": 6_000})
     return refused.status == 429

@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 # How long they submit; the soak goes on for a minute.
 OVERLOAD_S = float(os.environ.get("OVERLOAD_S", "4"))
+# How much longer, until enough has been refused.
+PATIENCE_S = 60.0
 AGENTS = ("ada", "bob", "cyd", "dan")
 WORKERS = 2
 QUEUE_MAX = 20
@@ -40,6 +42,7 @@ GROWTH_MAX_BYTES = 16 << 20
 EXPRESSION = f"new Promise((done) => setTimeout(done, {TASK_MS}))"
 SETTINGS = {
     "SCHEDULER__WORKERS": str(WORKERS),
+    "SCHEDULER__DEADLINE_MS": "600000",
     "SCHEDULER__QUEUE_MAX": str(QUEUE_MAX),
     "SCHEDULER__QUEUE_MAX_PER_AGENT": str(QUEUE_MAX_PER_AGENT),
     "RETENTION__REJECTED_MAX": str(REJECTED_MAX),
@@ -55,6 +58,11 @@ class Flood(msgspec.Struct, kw_only=True):
     # Of the server, once the queue was full and at the end.
     full_bytes: int = 0
     end_bytes: int = 0
+
+    @property
+    def is_one(self) -> bool:
+        """Whether far more came than could be done."""
+        return len(self.refusals) > max(REJECTED_MAX, len(self.accepted)) and len(self.accepted) > QUEUE_MAX
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +83,8 @@ def flood(overloaded: Server) -> Flood:
             task = {"agentId": agent_id, "tabId": tab_id, "action": "evaluate", "params": {"expression": EXPRESSION}}
             due_s = time.monotonic()
             over_s = due_s + OVERLOAD_S
-            while time.monotonic() < over_s:
+            # On a busy machine it takes as long as it takes until there is something to tell.
+            while time.monotonic() < over_s or (not flood.is_one and time.monotonic() < over_s + PATIENCE_S):
                 answer = admin.post("/tasks", json=task)
                 if answer.status_code == 202:
                     flood.accepted.append(answer.json()["taskId"])
@@ -96,7 +105,7 @@ def flood(overloaded: Server) -> Flood:
 
 
 def test_more_is_refused_than_accepted_each_time_with_the_reason_and_when_to_come_back(flood: Flood) -> None:
-    assert len(flood.refusals) > len(flood.accepted) > QUEUE_MAX
+    assert flood.is_one, (len(flood.refusals), len(flood.accepted))
     for answer in flood.refusals:
         body = answer.json()
         assert (answer.status_code, body["code"]) == (429, "queue_full")
