@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from tabherd.browsers.driver import ChromiumTab
@@ -20,6 +23,27 @@ async def visit(tab: ChromiumTab, site: Site) -> None:
         await act(tab, Navigate(url=site.origin + path))
 
 
+@pytest.fixture(params=["answered first", "answered last"])
+def _in_any_order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to a move, and what comes of it: whoever is busy with something else hears of both in one go."""
+    if request.param == "answered first":
+        return
+    call = ChromiumTab.call
+
+    async def last(tab: ChromiumTab, method: str, params: Any = None) -> Any:
+        if method not in ("Page.reload", "Page.navigateToHistoryEntry"):
+            return await call(tab, method, params)
+        stopped = asyncio.Event()
+        stop = tab.listen("Page.frameStoppedLoading", lambda event: stopped.set())
+        answer = await call(tab, method, params)
+        await stopped.wait()
+        stop()
+        return answer
+
+    monkeypatch.setattr(ChromiumTab, "call", last)
+
+
+@pytest.mark.usefixtures("_in_any_order")
 @pytest.mark.parametrize("wait_until", ["load", "domcontentloaded", "networkidle"])
 async def test_back_and_forward_describe_the_page_they_reach(
     tab: ChromiumTab, site: Site, wait_until: WaitUntil
@@ -62,6 +86,7 @@ async def test_a_reload_makes_a_new_document_of_the_same_address(tab: ChromiumTa
     assert await ask(tab, "typeof kept") == "undefined"
 
 
+@pytest.mark.usefixtures("_in_any_order")
 @pytest.mark.parametrize("move", [Back(), Reload()], ids=["back", "reload"])
 async def test_a_page_that_cannot_be_had_again_is_an_error_with_its_reason(
     tab: ChromiumTab, site: Site, move: Back | Reload
@@ -76,6 +101,7 @@ async def test_a_page_that_cannot_be_had_again_is_an_error_with_its_reason(
     assert caught.value.details["url"] == f"{site.other_origin}/fresh"
 
 
+@pytest.mark.usefixtures("_in_any_order")
 @pytest.mark.parametrize(("path", "reason"), [("/nothing", "no_content"), ("/file", "download")])
 async def test_a_reload_that_brings_no_page_ends(tab: ChromiumTab, site: Site, path: str, reason: str) -> None:
     site.own[path] = "<title>Once</title>"

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from .. import wire
 from ..browsers.port import CdpFailure, TabPort
+from ..errors import NavigationFailed
 from .evaluate import is_navigation
 from .net_errors import navigation_failed, reason_of
 from .progress import Progress
@@ -64,6 +65,9 @@ class Arrival:
         self._started = ""
         # Set when it is known what became of that: Chromium stopped loading, or has begun to fetch another.
         self._is_over = asyncio.Event()
+        # Whether Chromium has stopped loading since, and why what it tried to load came to nothing.
+        self._is_stopped = False
+        self._failure: NavigationFailed | None = None
         # Which documents are waited for: None is any, once somebody waits.
         self._wanted: str | None = None
         self._is_awaited = False
@@ -99,6 +103,9 @@ class Arrival:
         """Returns when that document (None: whichever comes), or the one it sent the visitor on to, is far enough."""
         self._wanted = loader_id
         self._is_awaited = True
+        if loader_id is None:
+            # Whoever was busy when the answer came hears of it and of all that followed in one go: it may be over.
+            self._conclude()
         self._check()
         await self._arrived
 
@@ -145,6 +152,7 @@ class Arrival:
         if event["frameId"] == self._frame_id and event.get("navigationType") != "sameDocument":
             if self._started:
                 self._is_over.set()
+            self._is_stopped, self._failure = False, None
             self._started = event["loaderId"]
             self._aim = event["url"]
             self._publish()
@@ -157,6 +165,7 @@ class Arrival:
         # The lifecycle's own "commit" does not come for every document (not for a tab's first), this always does.
         self._loader = frame["loaderId"]
         self._loaders.add(self._loader)
+        self._failure = None
         self._reached = {"commit"}
         if event.get("type") == "BackForwardCacheRestore":
             # It comes back as it was left, and tells of no milestones again.
@@ -190,11 +199,24 @@ class Arrival:
             return
         if self._started:
             self._is_over.set()
-        if not self._is_awaited or self._has_come:
-            return
+            self._is_stopped = True
+        if self._is_awaited:
+            self._judge()
+
+    # --- What follows from it -----------------------------------------------------------------------------------
+
+    def _conclude(self) -> None:
+        """Whoever begins to wait is told what has failed by then, of what was begun since we listen."""
+        if self._started and self._failure is not None:
+            self._arrived.set_exception(self._failure)
+        elif self._is_stopped:
+            self._judge()
+
+    def _judge(self) -> None:
+        """Chromium has stopped loading: unless what is waited for has come, it is known why it will not."""
         wanted = self._wanted or self._started
-        if not wanted:
-            # What has stopped was going on before.
+        if self._has_come or not wanted:
+            # Without one that was begun, what has stopped was going on before.
             return
         if self._wanted is not None and self._loader:
             self._fail(self._aim, "superseded", to=self.url)
@@ -208,8 +230,6 @@ class Arrival:
         else:
             self._fail(self._aim, "aborted", error)
 
-    # --- What follows from it -----------------------------------------------------------------------------------
-
     @property
     def _has_come(self) -> bool:
         return bool(self._loaders) if self._wanted is None else self._wanted in self._loaders
@@ -220,8 +240,9 @@ class Arrival:
             self._arrived.set_result(None)
 
     def _fail(self, url: str, reason: str, error: str = "", **details: Any) -> None:
+        self._failure = navigation_failed(url, reason, error, **details)
         if self._is_awaited and not self._arrived.done():
-            self._arrived.set_exception(navigation_failed(url, reason, error, **details))
+            self._arrived.set_exception(self._failure)
 
     def _publish(self) -> None:
         """What is waited for, and what is there: it is too late to ask when somebody's time is over."""
