@@ -12,6 +12,12 @@ from tabherd.browsers.chromium import ChromiumBrowser
 from tabherd.browsers.driver import ChromiumTab
 
 from .site import Site, serving
+from .unhurried import take_time
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    take_time(monkeypatch)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

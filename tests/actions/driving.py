@@ -11,7 +11,7 @@ from tabherd.actions.engine import perform
 from tabherd.actions.progress import Progress
 
 # A test that waits for what never comes shall fail, not hang.
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 async def show(tab: Any, html: str) -> None:

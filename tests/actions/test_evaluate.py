@@ -14,7 +14,7 @@ from tabherd.browsers.port import TabGone
 from tabherd.errors import JavascriptError
 from tabherd.wire import Evaluate
 
-from .driving import show
+from .driving import LIMIT_S, show
 from .site import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
 async def evaluate(tab: ChromiumTab, expression: str, args: list[Any] | None = None) -> Any:
     # A test that waits for what never comes shall fail, not hang.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         return await perform(tab, Evaluate(expression=expression, args=args))
 
 

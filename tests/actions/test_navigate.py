@@ -22,6 +22,7 @@ from tabherd.browsers.port import BrowserGone, TabGone
 from tabherd.errors import InvalidRequest, NavigationFailed, PolicyDenied
 from tabherd.wire import Evaluate, Navigate
 
+from .driving import LIMIT_S
 from .site import Site
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -31,7 +32,7 @@ Until = Literal["load", "domcontentloaded", "networkidle", "commit"]
 
 async def navigate(tab: ChromiumTab, url: str, wait_until: Until = "load") -> Any:
     # A test that waits for what never comes shall fail, not hang.
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         return await perform(tab, Navigate(url=url, wait_until=wait_until))
 
 
@@ -170,7 +171,7 @@ async def test_a_page_whose_script_never_ends_can_be_left(
 ) -> None:
     site.own["/stuck"] = f"<script>{script}</script>"
     await navigate(tab, f"{site.origin}/stuck", "commit")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         while await answers(tab):
             pass
     monkeypatch.setattr(arrival, "STUCK_AFTER_S", 0.3)
@@ -181,7 +182,7 @@ async def test_what_is_still_loading_can_be_told_at_any_time(tab: ChromiumTab, s
     progress = Progress()
     action = Navigate(url=f"{site.origin}/polling", wait_until="networkidle")
     loading = asyncio.create_task(perform(tab, action, progress))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LIMIT_S):
         while "load" not in progress.details.get("reached", ()) or len(progress.details.get("loading", ())) < 2:
             await asyncio.sleep(0.005)
     assert progress.waiting_for == "networkidle"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tabherd.actions import pointer
+from tabherd.actions import navigations, pointer
 from tabherd.actions.locate import Held
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.browsers.port import TabGone
@@ -127,7 +127,11 @@ async def test_a_click_waits_for_a_navigation_that_takes_its_time(tab: ChromiumT
         "<iframe name=f></iframe><a id=x href=/two target=f>Go</a>",
     ],
 )
-async def test_a_click_that_leaves_the_page_where_it_is_ends(tab: ChromiumTab, site: Site, html: str) -> None:
+async def test_a_click_that_leaves_the_page_where_it_is_ends(
+    tab: ChromiumTab, site: Site, html: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Some of them ask for a navigation that never begins.
+    monkeypatch.setattr(navigations, "START_LIMIT_S", 0.5)
     site.own |= {"/one": html, "/two": "the second page"}
     await act(tab, Navigate(url=f"{site.origin}/one"))
     await act(tab, Click(selector="#x"))

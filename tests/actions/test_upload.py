@@ -196,9 +196,11 @@ async def test_choosers_are_the_browser_s_own_business_again(tab: ChromiumTab, f
 
 
 async def test_choosers_are_let_be_when_the_caller_leaves(tab: ChromiumTab, files: list[str]) -> None:
-    await show(tab, "<button id=o onclick='pressed = 1'>Nothing yet</button><input id=i type=file>")
+    # Pressed: from then on a chooser is waited for.
+    page = "<button id=o>Nothing yet</button><input id=i type=file><script>"
+    await show(tab, page + "pressed = new Promise((done) => { o.onclick = () => setTimeout(done, 50); })</script>")
     async with Waiting(tab, Upload(selector="#o", files=files[:1])):
-        await ask(tab, "new Promise((done) => o.addEventListener('click', () => setTimeout(done, 50)))")
+        await ask(tab, "pressed")
     opened: list[Any] = []
     tab.listen("Page.fileChooserOpened", opened.append)
     await act(tab, Click(selector="#i"))

@@ -13,7 +13,7 @@ from tabherd.actions import world as module
 from tabherd.actions.world import DocumentLost, World
 from tabherd.browsers.driver import ChromiumTab
 
-from .driving import act, ask, show
+from .driving import LIMIT_S, act, ask, show
 from .site import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -116,5 +116,5 @@ async def test_a_world_that_has_answered_is_lost_with_its_document(tab: Chromium
     await show(tab, "two")
     for world in (met, recalled):
         with pytest.raises(DocumentLost):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(LIMIT_S):
                 await world.run("addressOf")
