@@ -34,7 +34,7 @@ from picows.websockets import connect
 
 async def main(url, tab_id):
     async with connect(url, ping_interval=None) as connection:
-        asked = [("hello", {"heartbeatMs": 1000}), ("tab_lock", {"tabSessionId": tab_id, "lockLeaseMs": 600_000})]
+        asked = [("hello", {"heartbeatMs": 4000}), ("tab_lock", {"tabSessionId": tab_id, "lockLeaseMs": 600_000})]
         for kind, payload in asked:
             await connection.send(json.dumps({
                 "protocolVersion": "1.0", "messageType": kind, "requestId": kind, "nonce": kind,

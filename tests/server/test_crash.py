@@ -35,15 +35,20 @@ def test_a_request_that_meets_a_killed_browser_waits_for_the_replacement(own_ser
         assert first["browserId"] not in [b["browserId"] for b in admin.get("/browsers").json()["browsers"]]
 
 
-def test_a_stopped_browser_is_found_out_killed_and_replaced(own_server: Server) -> None:
-    with own_server.client() as admin, ThreadPoolExecutor(2) as callers:
+def test_a_stopped_browser_is_found_out_killed_and_replaced(tmp_path: Path) -> None:
+    hasty = {"POOLS__DEFAULT__PROBE_LIMIT_MS": "1000"}
+    with (
+        with_settings(tmp_path / "state", hasty) as server,
+        server.client() as admin,
+        ThreadPoolExecutor(2) as callers,
+    ):
         tab_id = open_session(admin, agentId="ada")["tabs"][0]["tabId"]
         (pid,) = browser_pids(admin)
         os.kill(pid, signal.SIGSTOP)
         patient = {"waitPolicy": "wait_with_timeout", "timeoutMs": 60_000}
         answers = [callers.submit(act, admin, tab_id, "evaluate", expression="1", **patient) for _ in range(2)]
         # Neither waits for its own timeout: one had been sent, the other one waited for its turn.
-        codes = sorted(answer.result(timeout=30).json()["code"] for answer in answers)
+        codes = sorted(answer.result(timeout=50).json()["code"] for answer in answers)
         assert codes == ["browser_crashed", "outcome_unknown"]
         assert open_session(admin, agentId="ada")["state"] == "active"
 

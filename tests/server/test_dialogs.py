@@ -167,7 +167,7 @@ def test_a_storm_of_dialogs_ends_with_its_command_and_troubles_nobody_else(
     with server.agent("bob") as bob, ThreadPoolExecutor(1) as others:
         session = open_session(bob)
         neighbour = session["tabs"][0]["tabId"]
-        storm = others.submit(act, ada, tab_id, "evaluate", expression=STORM, timeoutMs=1_500)
+        storm = others.submit(act, ada, tab_id, "evaluate", expression=STORM, timeoutMs=4_000)
         assert [value_of(bob, neighbour, str(number)) for number in range(20)] == [*range(20)]
         ended = storm.result()
         release(bob, session)
@@ -215,7 +215,7 @@ def test_a_password_that_nobody_has_keeps_no_tab(ada: httpx.Client, tab_id: str,
 
 
 def test_an_error_has_a_picture_of_the_page_for_who_asked(ada: httpx.Client, tab_id: str) -> None:
-    refused = act(ada, tab_id, "click", selector="#missing", timeoutMs=500, screenshotOnError=True)
+    refused = act(ada, tab_id, "click", selector="#missing", timeoutMs=4_000, screenshotOnError=True)
     assert (refused.status_code, refused.json()["code"]) == (422, "element_not_found")
     assert base64.b64decode(refused.json()["details"]["screenshot"]).startswith(b"\xff\xd8\xff")
     kept = done(ada.get(f"/commands/{refused.json()['details']['commandId']}"))

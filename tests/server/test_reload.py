@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,7 @@ def test_nothing_is_lost_when_the_scheduler_is_set_otherwise_while_a_thousand_ta
                     "action": "evaluate",
                     "params": {"expression": f"window.runs.push({n})"},
                     "tabId": tabs[begin // 50 % 4],
+                    "deadline": int(time.time() * 1000) + 600_000,
                 }
                 for n in range(begin, begin + 50)
             ]

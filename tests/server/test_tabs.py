@@ -164,7 +164,7 @@ def test_a_name_that_several_tabs_have_is_answered_with_their_list(tmp_path: Pat
             new_page = urllib.request.Request(
                 f"http://127.0.0.1:{port}/json/new?data:text/html,theirs-too", method="PUT"
             )
-            urllib.request.urlopen(new_page, timeout=5).close()
+            urllib.request.urlopen(new_page, timeout=30).close()
             session = open_session(admin, agentId="ada")
             path = f"/sessions/{session['sessionId']}/tabs"
             refused = admin.post(path, json={"borrow": "theirs"})

@@ -17,8 +17,8 @@ from .tasking import ended, held, look, reporting, states, submit, submit_there,
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
-# So that an orderly stop does not wait long for what never ends.
-SETTINGS = {"SERVER__DRAIN_S": "1", "SCHEDULER__WORKERS": "4"}
+# So that an orderly stop does not wait long for what never ends, and nothing ends because the machine is slow.
+SETTINGS = {"SERVER__DRAIN_S": "1", "SCHEDULER__WORKERS": "4", "SCHEDULER__DEADLINE_MS": "600000"}
 
 
 @pytest.fixture(scope="module")
