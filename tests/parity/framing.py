@@ -16,7 +16,7 @@ for (const type of ["mousedown", "mouseup", "click"]) {
 # What the top has been told; a message from another process may be on its way.
 TELLS: Final = "<script>told = []; onmessage = (event) => told.push(event.data);</script>"
 TOLD: Final = """(async () => {
-  for (let turn = 0; told.length < 3 && turn < 500; turn++) await new Promise((done) => setTimeout(done, 10));
+  for (let turn = 0; told.length < 3 && turn < 6000; turn++) await new Promise((done) => setTimeout(done, 10));
   return told;
 })()"""
 FRAME: Final = "<iframe id=f src='/inner'></iframe>"

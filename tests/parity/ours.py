@@ -41,9 +41,9 @@ _LACKS: Final[dict[str, End]] = {
     "hidden": "timed_out",
     "detached": "timed_out",
 }
-# How often, and how far apart, a first look that is late is waited for.
-FIRST_LOOKS: Final = 200
-FIRST_LOOK_S: Final = 0.05
+# How often, and how far apart, an end that is late is looked for.
+LATE_LOOKS: Final = 1_200
+LATE_LOOK_S: Final = 0.05
 # How often a page that goes on to another is asked what it has seen.
 LOOKS: Final = 20
 _OUTSIDE: Final = "outside of the viewport"
@@ -74,7 +74,7 @@ class Stage:
     async def _end(self) -> End:
         for action in self._situation.ours:
             try:
-                await _within(self._tab, action, self._situation.our_limit_ms / 1000)
+                await _within(self._tab, action, self._situation.our_limit_ms / 1000, self._situation.our_end)
             except TabherdError as error:
                 return _called(error)
         return "ok"
@@ -97,20 +97,22 @@ async def our_outcome(browser: ChromiumBrowser, situation: Situation) -> Outcome
         return await stage.play()
 
 
-async def _within(tab: ChromiumTab, action: wire.AnyAction, limit_s: float) -> None:
+async def _within(tab: ChromiumTab, action: wire.AnyAction, limit_s: float, wanted: End) -> None:
     """As the broker does it: at the limit the action is ended, and told is what it waited for.
 
-    But what is asked here is what the page lacks: on a busy machine a first look may take longer than a short limit.
+    But what is asked here is what the page lacks: on a busy machine its scripts, and our looks at it, may take longer
+    than a short limit.
     """
     progress = Progress()
     running = asyncio.ensure_future(perform(tab, action, progress))
     try:
         await asyncio.wait([running], timeout=limit_s)
-        for _ in range(FIRST_LOOKS):
-            # Nothing is known before it is answered: of a look by itself, and of one that may act at once.
-            if running.done() or progress.waiting_for not in ("page", ""):
+        for _ in range(LATE_LOOKS):
+            # Nothing is known before a look is answered: of one by itself, and of one that may act at once.
+            is_known = progress.waiting_for not in ("page", "") and (failure := progress.failure()) is not None
+            if running.done() or (is_known and _called(failure) == wanted):
                 break
-            await asyncio.wait([running], timeout=FIRST_LOOK_S)
+            await asyncio.wait([running], timeout=LATE_LOOK_S)
         if not running.done():
             raise progress.failure() or CommandTimedOut("Its time ran out while it ran.")
         running.result()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 import pytest_asyncio
+from tests.actions.unhurried import take_time
 
 from .campaign import both, sides
 from .catalogue import SITUATIONS
@@ -29,12 +30,14 @@ async def verdicts(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str,
         async with turn:
             return situation.verdict(*await both(live, situation))
 
-    async with sides() as live:
-        playing = {situation.name: asyncio.ensure_future(played(situation)) for situation in chosen}
-        yield playing
-        for task in playing.values():
-            task.cancel()
-        await asyncio.gather(*playing.values(), return_exceptions=True)
+    with pytest.MonkeyPatch.context() as patch:
+        take_time(patch)
+        async with sides() as live:
+            playing = {situation.name: asyncio.ensure_future(played(situation)) for situation in chosen}
+            yield playing
+            for task in playing.values():
+                task.cancel()
+            await asyncio.gather(*playing.values(), return_exceptions=True)
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=[situation.name for situation in SITUATIONS])
