@@ -57,7 +57,7 @@ async def connected(browser: ChromiumBrowser) -> AsyncIterator[Browser]:
 async def their_outcome(client: Browser, situation: Situation) -> Outcome:
     """What comes of it. It is the measure, so on a busy machine it gets more tries, with more time each."""
     wanted = situation.end if situation.theirs_pinned is None else situation.theirs_pinned.end
-    for limit_ms in (situation.limit_ms, 4 * situation.limit_ms, PATIENT_MS):
+    for limit_ms in (situation.limit_ms, 4 * situation.limit_ms, 20 * situation.limit_ms, PATIENT_MS):
         outcome = await _outcome(client, situation, min(limit_ms, PATIENT_MS))
         if outcome.end == wanted:
             break
