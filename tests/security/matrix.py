@@ -65,8 +65,7 @@ TABLE: Final[dict[str, Row]] = {
     "GET /sessions/{sessionId}/files": Row("files", foreign=_SESSION, shared="not_owner"),
     "POST /sessions/{sessionId}/files": Row("files", "x", _SESSION, "not_owner", "?name=a.txt"),
     "GET /sessions/{sessionId}/files/{name}": Row("files", foreign=_SESSION, shared="not_owner"),
-    # Others find the tabs of a shared session in GET /tabs, and in the session itself.
-    "GET /sessions/{sessionId}/tabs": Row("browse", foreign=_SESSION, shared="not_owner"),
+    "GET /sessions/{sessionId}/tabs": Row("browse", foreign=_SESSION, shared="ok"),
     "POST /sessions/{sessionId}/tabs": Row("browse", {}, _SESSION, "not_owner"),
     "GET /tabs": Row("browse"),
     "GET /tabs/{tabId}": Row("browse", foreign=_TAB, shared="ok"),

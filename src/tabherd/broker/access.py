@@ -45,13 +45,18 @@ class Access:
             raise SessionNotFound("No such session.")
         return row
 
-    async def owned(self, caller: Caller, session_id: str) -> LiveSession:
-        """The bound session, if it is the caller's own."""
+    async def bound(self, caller: Caller, session_id: str) -> LiveSession:
+        """The bound session, if the caller may see it."""
         row = await self.seen(caller, session_id)
         live = self._registry.session(session_id)
         if live is None:
             reason = row.end_reason or str(row.state)
             raise LeaseLost(f"The session has ended: {reason}.", sessionId=session_id, reason=row.end_reason)
+        return live
+
+    async def owned(self, caller: Caller, session_id: str) -> LiveSession:
+        """The bound session, if it is the caller's own."""
+        live = await self.bound(caller, session_id)
         if not caller.may_see(live.row.agent_id):
             raise NotOwner("The session is shared, but only its owner may do this.", sessionId=session_id)
         return live

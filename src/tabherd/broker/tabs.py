@@ -99,8 +99,10 @@ class Tabs:
     # --- Reads ----------------------------------------------------------------------------------------------
 
     async def of_session(self, caller: Caller, session_id: str) -> wire.TabPage:
-        live = await self._access.owned(caller, session_id)
-        live.seen_at = self._clock()
+        live = await self._access.bound(caller, session_id)
+        if caller.may_see(live.row.agent_id):
+            # A guest is no sign that the owner is there.
+            live.seen_at = self._clock()
         return wire.TabPage(tabs=[tab_brief(tab.row) for tab in live.tabs.values()])
 
     def list(self, caller: Caller) -> wire.TabList:
