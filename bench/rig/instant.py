@@ -183,7 +183,7 @@ class InstantBrowser:
     async def set_cookies(self, context_id: str, cookies: list[dict[str, Any]]) -> None:
         """Set."""
 
-    async def local_storage(self, target_id: str) -> tuple[str, dict[str, str]] | None:
+    async def local_storage(self, target_id: str, patience_s: float = 0.0) -> tuple[str, dict[str, str]] | None:
         return None
 
     async def put_local_storage(self, context_id: str, origins: Origins) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 from tests.broker.house import ADA, ADMIN, House, in_house
+from tests.sim.fakes import SimBrowser
 
 from tabherd import errors, wire
+from tabherd.broker import checkpoints
 from tabherd.broker.checkpoints import BURST, COOKIES_MAX_CHARS, ORIGINS_MAX
+from tabherd.browsers import storage
 from tabherd.core.model import Checkpoint, Tab
 
 SHOP = "https://shop.test"
@@ -206,6 +209,44 @@ async def test_the_state_of_a_session_opens_another_one(house: House) -> None:
     other = await house.open(storage_state=state)
     context = house.page(other).context
     assert (context.cookies, context.local_storage) == ([{"name": "login"}], {SHOP: {"cart": "3"}})
+
+
+def let_pages_take(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """As on a busy machine: so long after it was asked a page says what its localStorage has, if anybody waits."""
+    at_once = SimBrowser.local_storage
+
+    async def later(self: SimBrowser, target_id: str, patience_s: float = 0.0) -> tuple[str, dict[str, str]] | None:
+        limit_s = max(storage.READ_LIMIT_S, patience_s)
+        await asyncio.sleep(min(seconds, limit_s))
+        return await at_once(self, target_id) if seconds <= limit_s else None
+
+    monkeypatch.setattr(SimBrowser, "local_storage", later)
+
+
+@in_house()
+async def test_whoever_asks_for_the_state_of_a_session_waits_for_a_page_that_is_slow_to_tell_it(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.open()
+    await house.goto(session, f"{SHOP}/")
+    await asyncio.sleep(10)
+    house.page(session).context.local_storage[SHOP] = {"cart": "3"}
+    let_pages_take(monkeypatch, 1.0)
+    state = await house.broker.sessions.state(ADA, session.session_id)
+    assert state.origins == [wire.OriginStorage(origin=SHOP, local_storage=[wire.StorageItem(name="cart", value="3")])]
+
+
+@in_house()
+async def test_pages_that_never_tell_it_are_not_waited_for_one_after_the_other(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.open()
+    for _ in range(4):
+        await house.broker.tabs.open(ADA, session.session_id, wire.OpenTab())
+    let_pages_take(monkeypatch, 1_000.0)
+    began = house.now
+    await house.broker.sessions.state(ADA, session.session_id)
+    assert house.now - began < 1_000 * (checkpoints.READ_LIMIT_S + 5 * storage.READ_LIMIT_S)
 
 
 @in_house(breaker_crashes=1_000)

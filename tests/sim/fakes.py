@@ -428,7 +428,7 @@ class SimBrowser:
         await self._call()
         self.process.context(context_id).cookies += cookies
 
-    async def local_storage(self, target_id: str) -> tuple[str, dict[str, str]] | None:
+    async def local_storage(self, target_id: str, patience_s: float = 0.0) -> tuple[str, dict[str, str]] | None:
         await self._call()
         target = self.process.targets.get(target_id)
         if target is None or target.is_crashed:

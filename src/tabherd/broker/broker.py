@@ -476,7 +476,7 @@ class Broker:
         """A session that outlives this server: the next one finds it as if its browser had died."""
         try:
             async with asyncio.timeout(STOP_LIMIT_S):
-                await self._checkpoints.take(live)
+                await self._checkpoints.take(live, is_wanted=True)
         except TimeoutError:
             log.warning("a session is kept as it was written down last", sessionId=live.row.id)
         self.leases.unbind(live, SERVER_STOPPED)

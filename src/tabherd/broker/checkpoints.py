@@ -102,8 +102,12 @@ class Checkpoints:
         if browser is not None and tab.port is not None and tab.row.url.startswith("http"):
             await self._see(browser, self._draft(tab.session), tab)
 
-    async def take(self, live: LiveSession) -> None:
-        """Look at the session now, and write down what changed."""
+    async def take(self, live: LiveSession, *, is_wanted: bool = False) -> None:
+        """Look at the session now, and write down what changed.
+
+        If it `is_wanted`, and not just due, pages have as long to say what they have as the browser has for cookies: on
+        a busy machine they need it, and whoever asks would otherwise be told what was so a while ago.
+        """
         draft = self._draft(live)
         if draft.timer is not None:
             draft.timer.cancel()
@@ -113,11 +117,13 @@ class Checkpoints:
             return
         now_s = asyncio.get_running_loop().time()
         draft.due_at = max(draft.due_at, now_s) + EVERY_S
+        # All pages together: several may be stuck.
+        patient_until_s = now_s + READ_LIMIT_S if is_wanted else now_s
         try:
             cookies = await self._read_cookies(browser, live)
             # Under a command a page is busy, and would answer only after it; its end is a reason to look again.
             idle = [tab for tab in live.tabs.values() if tab.port and tab.running is None and not tab.gate.is_held]
-            are_seen = [await self._see(browser, draft, tab) for tab in idle]
+            are_seen = [await self._see(browser, draft, tab, patient_until_s) for tab in idle]
         except (BrowserGone, CdpFailure, TimeoutError) as error:
             log.info("a checkpoint could not be taken", sessionId=live.row.id, error=str(error))
             return
@@ -201,11 +207,12 @@ class Checkpoints:
             # Plain ASCII: pages can put into cookies what the store does not take.
             return json.dumps(await browser.cookies(live.row.context_id))
 
-    async def _see(self, browser: BrowserPort, draft: Draft, tab: LiveTab) -> bool:
+    async def _see(self, browser: BrowserPort, draft: Draft, tab: LiveTab, patient_until_s: float = 0.0) -> bool:
         """Remember what the page has; False when it has something, perhaps, but did not say what."""
         found = None
+        patience_s = max(0.0, patient_until_s - asyncio.get_running_loop().time())
         try:
-            found = await browser.local_storage(tab.row.target_id)
+            found = await browser.local_storage(tab.row.target_id, patience_s)
         except (TabGone, CdpFailure) as error:
             log.debug("localStorage could not be read", tabId=tab.row.id, error=str(error))
         if found is not None:

@@ -251,7 +251,7 @@ class Sessions:
         """Cookies and localStorage as they are now, in Playwright's shape."""
         live = await self._access.owned(caller, session_id)
         live.seen_at = self._clock()
-        await self._checkpoints.take(live)
+        await self._checkpoints.take(live, is_wanted=True)
         try:
             cookies = await live.require_browser().cookies(live.row.context_id)
         except (BrowserGone, CdpFailure) as error:

@@ -275,10 +275,10 @@ class DrivenBrowser:
     async def set_cookies(self, context_id: str, cookies: list[dict[str, Any]]) -> None:
         await write_cookies(self._connection, context_id, cookies)
 
-    async def local_storage(self, target_id: str) -> tuple[str, dict[str, str]] | None:
+    async def local_storage(self, target_id: str, patience_s: float = 0.0) -> tuple[str, dict[str, str]] | None:
         tab = self._tabs.get(target_id)
         # Chromium gives the main frame of a page the same id as the page.
-        return await read_local_storage(tab, target_id) if tab is not None else None
+        return await read_local_storage(tab, target_id, patience_s) if tab is not None else None
 
     async def put_local_storage(self, context_id: str, origins: Origins) -> None:
         wanted = {origin: items for origin, items in origins.items() if items and is_web(origin)}

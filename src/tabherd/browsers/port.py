@@ -263,8 +263,11 @@ class BrowserPort(Protocol):
         """Add these cookies, in the same spelling. Raises `CdpFailure` when one of them is not valid."""
         ...
 
-    async def local_storage(self, target_id: str) -> tuple[str, dict[str, str]] | None:
-        """Origin and localStorage of the page's document; None when it has none, is too large, or does not answer."""
+    async def local_storage(self, target_id: str, patience_s: float = 0.0) -> tuple[str, dict[str, str]] | None:
+        """Origin and localStorage of the page's document; None when it has none, is too large, or does not answer.
+
+        It has a moment for that, or as long as `patience_s` says if that is longer.
+        """
         ...
 
     async def put_local_storage(self, context_id: str, origins: Origins) -> None:

@@ -28,7 +28,8 @@ from .port import CdpFailure, Origins, TabGone
 
 log = structlog.get_logger(__name__)
 
-# How long a page may take to hand over its localStorage; one that answers at all does within a few milliseconds.
+# How long a page may take to hand over its localStorage if nobody has more patience; one that answers at all does
+# within a few milliseconds, on a machine that has time for it.
 READ_LIMIT_S: Final = 0.25
 # What may be taken of one origin.
 ORIGIN_MAX_BYTES: Final = 1 << 20
@@ -148,10 +149,12 @@ def _identity(cookie: Mapping[str, Any]) -> tuple[str, str]:
 # --- localStorage ---------------------------------------------------------------------------------------------------
 
 
-async def read_local_storage(tab: CdpSession, frame_id: str) -> tuple[str, dict[str, str]] | None:
+async def read_local_storage(
+    tab: CdpSession, frame_id: str, patience_s: float = 0.0
+) -> tuple[str, dict[str, str]] | None:
     """Origin and localStorage of a page's document; None when it has none, is too large, or does not answer."""
     try:
-        async with asyncio.timeout(READ_LIMIT_S):
+        async with asyncio.timeout(max(READ_LIMIT_S, patience_s)):
             # A page can replace every function that its own scripts see, but none in this world.
             world = await tab.call("Page.createIsolatedWorld", {"frameId": frame_id, "worldName": _WORLD})
             answer = await tab.call(
