@@ -15,7 +15,7 @@ from tabherd.browsers.port import BrowserGone, CdpFailure
 from tabherd.errors import NavigationFailed, PolicyDenied, TabBusy, TabherdError, TabQueueLimitExceeded
 from tabherd.wire.live import LiveHistory, LiveInput, LiveKey, LiveMouse, LiveNavigate, LiveReload, LiveText
 
-LIMIT_S = 20
+LIMIT_S = 60
 
 
 class Page:

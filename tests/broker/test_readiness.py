@@ -79,5 +79,6 @@ async def test_a_store_that_does_not_answer_is_not_waited_for(monkeypatch: pytes
     for _ in range(3):
         assert (await refusal(asked)).details == {"cause": "slow"}
     assert disk.writes == 1
+    monkeypatch.setattr(readiness, "LIMIT_S", 60.0)
     disk.lets_through.set()
     await asked.refuse_unwritable()

@@ -33,7 +33,7 @@ from tabherd.store.base import Insert
 from tabherd.store.memory import MemoryStore
 
 # What does not happen within this shall fail, not hang.
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "webhooks.md"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Act = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -24,7 +24,7 @@ from tabherd.client.pulse import FIRST_S, THREADS_MAX, Beating, Pulse, first_wai
 from tabherd.client.task_pulse import TaskPulse
 
 # Before it a beat that was expected counts as missing.
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Owned:
@@ -187,7 +187,7 @@ def test_somebody_elses_shared_session_is_not_beaten_for_and_not_lost(receiver: 
     shared, kept = Owned("shared"), Owned("kept")
     pulse.add(shared)
     pulse.add(kept)
-    assert receiver.until(lambda seen: seen["kept"] >= 5)["shared"] == 1
+    assert receiver.until(lambda seen: seen["kept"] >= 5 and seen["shared"])["shared"] == 1
     assert not shared.lost.is_set()
 
 
@@ -275,8 +275,12 @@ if os.fork():
 # The queue was copied with what was in it.
 childs = Owned("childs")
 pulse.add(childs)
-seen = [beats.get(timeout=20) for _ in range(20)]
-print(sorted({name for pid, name in seen if pid == os.getpid()}))
+seen = []
+while len(seen) < 10:
+    pid, name = beats.get(timeout=20)
+    if pid == os.getpid():
+        seen.append(name)
+print(sorted(set(seen)))
 """
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tabherd.locks import LockRow, advisory_locks
 
 # For what must happen; nothing here takes it unless it is broken.
-LIMIT_S: Final = 30.0
+LIMIT_S: Final = 60.0
 
 
 def until(is_so: Callable[[], object]) -> None:

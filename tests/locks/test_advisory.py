@@ -133,7 +133,7 @@ def test_monitoring_shows_who_has_the_lock_and_since_when(url: str, namespace: i
         assert (row.holder.pid, row.holder.host, row.holder.label) == (os.getpid(), host_name(), "ada at work")
         assert row.acquired_at is not None
         # The moment of the grant, by the clocks of two processes of this machine.
-        assert abs(row.acquired_at - lock.acquired_at) < 1_000
+        assert abs(row.acquired_at - lock.acquired_at) < 60_000
         assert row.waiters == ()
     assert row_of(url, f"shown-{namespace}") is None
 

@@ -145,7 +145,7 @@ def test_two_who_take_two_locks_in_opposite_order_do_not_wait_for_ever(url: str,
         return work
 
     # PostgreSQL finds the circle after a second; files know nothing of each other and end in the shorter timeout.
-    results = together(use(1, 2, 5), use(2, 1, 2 if url.startswith("postgresql") else 0.1))
+    results = together(use(1, 2, LIMIT_S), use(2, 1, LIMIT_S if url.startswith("postgresql") else 0.1))
     (error,) = [result for result in results if result is not None]
     assert isinstance(error, LockDeadlock if url.startswith("postgresql") else LockTimedOut)
 

@@ -63,10 +63,10 @@ def test_an_exception_of_the_block_is_not_hidden_by_the_loss_of_the_lock(
 
 
 def test_a_lock_that_somebody_else_unlocked_on_the_session_is_lost(backend: PostgresBackend, namespace: int) -> None:
-    hold = backend.acquire(key_of(namespace, 1), 5, ME)
+    hold = backend.acquire(key_of(namespace, 1), LIMIT_S, ME)
 
     async def unlock_all() -> None:
-        await hold.link.ask(Statement(b"SELECT pg_advisory_unlock_all()"), 5)
+        await hold.link.ask(Statement(b"SELECT pg_advisory_unlock_all()"), LIMIT_S)
 
     with pytest.raises(StopIteration):
         unlock_all().send(None)
@@ -102,7 +102,7 @@ async def test_a_task_is_told_of_the_loss_without_asking(
     postgres: Postgres, operator: psycopg.Connection, namespace: int
 ) -> None:
     backend = open_async_backend(postgres.url)
-    hold = await backend.acquire(key_of(namespace, 1), 5, ME)
+    hold = await backend.acquire(key_of(namespace, 1), LIMIT_S, ME)
     told = asyncio.Event()
     hold.on_lost(told.set)
     await asyncio.to_thread(terminate, operator, namespace)
@@ -118,13 +118,13 @@ async def test_a_lock_that_was_released_is_not_reported_lost(
     postgres: Postgres, operator: psycopg.Connection, namespace: int
 ) -> None:
     backend = open_async_backend(postgres.url)
-    hold = await backend.acquire(key_of(namespace, 1), 5, ME)
+    hold = await backend.acquire(key_of(namespace, 1), LIMIT_S, ME)
     told: list[str] = []
     hold.on_lost(lambda: told.append("lost"))
     await hold.release()
     await hold.release()
     operator.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE 'tab%'")
-    again = await backend.acquire(key_of(namespace, 1), 5, ME)
+    again = await backend.acquire(key_of(namespace, 1), LIMIT_S, ME)
     assert told == []
     await again.release()
     await backend.close()
@@ -166,7 +166,7 @@ def test_an_address_that_is_none_is_refused_without_repeating_it() -> None:
 def test_a_line_that_goes_silent_frees_the_lock_and_tells_the_holder(postgres: Postgres, namespace: int) -> None:
     with wire_to(postgres.port) as wire:
         backend = PostgresBackend(postgres.url_through(wire.port), max_connections=2, keepalive_s=1)
-        hold = backend.acquire(key_of(namespace, 1), 5, ME)
+        hold = backend.acquire(key_of(namespace, 1), LIMIT_S, ME)
         wire.go_silent()
         # Nothing but the probes of the server's side can tell it.
         with advisory_lock(namespace, 1, timeout=LIMIT_S, url=postgres.url):
@@ -192,7 +192,7 @@ def test_a_wait_on_a_silent_line_ends(postgres: Postgres, namespace: int, monkey
             until(lambda: is_awaited(postgres.url, f"{namespace}:1"))
             wire.go_silent()
 
-        error, _ = together(lambda: backend.acquire(key_of(namespace, 1), 0.3, ME), cut)
+        error, _ = together(lambda: backend.acquire(key_of(namespace, 1), 4, ME), cut)
         assert isinstance(error, StoreUnavailable)
         backend.close()
 
@@ -203,7 +203,7 @@ def test_a_wait_on_a_silent_line_ends(postgres: Postgres, namespace: int, monkey
 def test_a_pooler_that_lends_sessions_by_the_transaction_is_refused(postgres: Postgres, namespace: int) -> None:
     with pooler_before(postgres.port) as pooler:
         with pytest.raises(StoreUnavailable, match="pooler") as refused:
-            open_backend(postgres.url_through(pooler.port)).acquire(key_of(namespace, 1), 5, ME)
+            open_backend(postgres.url_through(pooler.port)).acquire(key_of(namespace, 1), LIMIT_S, ME)
         assert "session mode" in refused.value.action
 
 
@@ -211,4 +211,4 @@ async def test_the_same_is_refused_for_tasks(postgres: Postgres, namespace: int)
     with pooler_before(postgres.port) as pooler:
         backend = AsyncPostgresBackend(postgres.url_through(pooler.port), max_connections=3, keepalive_s=10)
         with pytest.raises(StoreUnavailable, match="pooler"):
-            await backend.acquire(named_key(f"{namespace}"), 5, ME)
+            await backend.acquire(named_key(f"{namespace}"), LIMIT_S, ME)

@@ -141,7 +141,7 @@ def test_h1_a_loop_in_which_every_item_fails_uses_nothing_up(scene: Scene) -> No
     def reap(desk: Desk) -> None:
         for agent in range(Locks().max_connections + 1):
             # One that kept its place among the connections would leave none for the last.
-            with pytest.raises(LookupError), scene.lock(agent=agent, timeout=1):
+            with pytest.raises(LookupError), scene.lock(agent=agent):
                 raise LookupError
 
     scene.play(reap)
