@@ -17,7 +17,7 @@ from tests.server.effects_site import EffectsSite
 
 from tabherd.edge.cdp.parking import PARKED_MAX
 
-from .conftest import until_async, ws_of
+from .conftest import until, until_async, ws_of
 from .wire_client import CdpError, WireClient, wire_client
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -400,9 +400,8 @@ async def test_after_a_quarantine_there_is_a_new_page_and_the_old_one_is_not_fou
         await client.call("Target.setDiscoverTargets", {"discover": True})
         (before,) = await client.pages()
         page = await client.attach(before["targetId"])
-        spinning = callers.submit(act, ada, tab_id, "evaluate", expression="fetch('/never')", timeoutMs=1000)
-        while ada.get(f"/tabs/{tab_id}").json()["holder"] is None:
-            await asyncio.sleep(0)
+        spinning = callers.submit(act, ada, tab_id, "evaluate", expression="fetch('/never')", timeoutMs=5000)
+        await until(lambda: ada.get(f"/tabs/{tab_id}").json()["holder"] or spinning.done())
         sent = await client.send("Runtime.evaluate", {"expression": "1"}, page)
         assert spinning.result().json()["code"] == "command_timed_out"
         with pytest.raises(CdpError) as caught:

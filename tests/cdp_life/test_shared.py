@@ -13,7 +13,7 @@ from tests.browsers.real import launched
 from tests.server.conftest import Server, with_settings
 
 from .conftest import host_of, ws_of
-from .wire_client import CdpError, WireClient, wire_client
+from .wire_client import LIMIT_S, CdpError, WireClient, wire_client
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -144,7 +144,7 @@ async def test_pages_that_a_client_made_go_with_its_session(server: Server, bob:
             tabs = await asyncio.to_thread(lambda: admin.get("/tabs").json()["tabs"])
             return all(tab["agentId"] != "cyd" for tab in tabs)
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(LIMIT_S):
             while not await is_gone():
                 await asyncio.sleep(0.02)
     assert made not in await ids(bob)

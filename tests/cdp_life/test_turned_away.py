@@ -53,7 +53,8 @@ async def test_a_takeover_closes_the_sockets_of_the_old_holder(
 
 
 async def test_a_deadline_closes_the_socket(server: Server, ada: httpx.Client, token: str) -> None:
-    session = open_session(ada, deadlineMs=1_000)
+    # Time enough to connect before it is over.
+    session = open_session(ada, deadlineMs=8_000)
     async with wire_client(ws_of(server, f"session={session['sessionId']}"), token) as client:
         code, reason = await client.closed()
         assert (code, reason) == (4409, "lease_lost: The session's deadline has passed.")

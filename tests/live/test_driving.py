@@ -13,11 +13,18 @@ from tabherd.broker import live_hands
 from tabherd.broker.caller import AGENT_SCOPES, Caller
 
 from .stage import ADMIN, Stage
-from .viewer import LiveClient, is_you
+from .viewer import LIMIT_S, LiveClient, is_you
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ADA = Caller(agent_id="ada", scopes=AGENT_SCOPES, controller_id="ada/1")
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a person has done is taken in, however long a busy machine takes for it."""
+    for limit in ("TAKE_IN_LIMIT_S", "FINISH_LIMIT_S", "LET_GO_LIMIT_S"):
+        monkeypatch.setattr(live_hands, limit, LIMIT_S)
 
 
 async def press(viewer: LiveClient) -> None:
