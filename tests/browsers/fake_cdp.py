@@ -74,7 +74,7 @@ async def connected(script: Script) -> AsyncIterator[tuple[CdpConnection, FakeBr
     connection = await CdpConnection.connect(f"ws://127.0.0.1:{port}/devtools/browser/x")
     try:
         # A call that is never settled shall fail its test, not hang it.
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             yield connection, accepted[0]
     finally:
         await connection.close()

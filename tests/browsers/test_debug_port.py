@@ -81,7 +81,7 @@ async def site() -> AsyncIterator[str]:
 
 
 async def evaluate(tab: ChromiumTab, expression: str) -> Any:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         answer = await tab.call(
             "Runtime.evaluate", {"expression": expression, "awaitPromise": True, "returnByValue": True}
         )

@@ -198,7 +198,7 @@ async def test_tabs_of_the_browsers_own_profile_share_its_cookies(browser: Chrom
 async def test_an_existing_page_is_attached_ready_to_be_driven(browser: ChromiumBrowser) -> None:
     made = await browser._connection.call("Target.createTarget", {"url": "about:blank"})
     tab = await browser.attach_tab(made["targetId"])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await tab.call("Runtime.evaluate", {"expression": "confirm('x')"}))["result"]["value"] is False
     assert await browser.attach_tab(made["targetId"]) is tab
     await browser.close_tab(tab.target_id)
@@ -217,7 +217,7 @@ async def test_attaching_a_page_that_does_not_answer_is_bounded(
             await tab.call("Page.crash")
     # As a later life would: without the attachment that was there before.
     browser._detach(tab.target_id)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(TabGone):
             await browser.attach_tab(tab.target_id)
         await browser.close_tab(tab.target_id)
@@ -245,7 +245,7 @@ async def test_a_maker_that_is_cancelled_before_it_knows_its_page_has_it_closed(
         await making
     # Answered after the page was made: calls are taken in order.
     await browser.probe()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while any(page.context_id == context_id for page in await browser.pages()):
             pass
 

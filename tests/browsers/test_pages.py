@@ -71,7 +71,7 @@ class Told:
 
     async def until(self, is_so: Callable[[], Any]) -> Any:
         """Returns what it says as soon as that is something."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (found := is_so()):
                 self._news.clear()
                 await self._news.wait()

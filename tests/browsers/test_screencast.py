@@ -16,7 +16,7 @@ from tabherd.browsers import screencast
 from tabherd.browsers.screencast import UNACKED_MAX, Frame, Look, Screencast
 
 LOOK = Look(width=640, height=480, quality=50)
-LIMIT_S = 20
+LIMIT_S = 60
 
 
 class Peer:

@@ -67,7 +67,8 @@ async def browser(shared: ChromiumBrowser) -> AsyncIterator[ChromiumBrowser]:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that is slow only because the machine is busy must not be taken for one that does not answer."""
-    monkeypatch.setattr(storage, "READ_LIMIT_S", 20)
+    monkeypatch.setattr(storage, "READ_LIMIT_S", 60)
+    monkeypatch.setattr(storage, "WRITE_LIMIT_S", 60)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -160,7 +161,7 @@ async def test_cookies_are_read_while_a_page_of_theirs_spins(browser: ChromiumBr
     await load(tab, site.url())
     await browser.set_cookies(context_id, [COOKIE])
     tab.post("Runtime.evaluate", {"expression": "for (;;);"})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await browser.cookies(context_id) == [COOKIE]
 
 
@@ -270,7 +271,7 @@ async def test_a_page_that_spins_is_not_waited_for(
     tab, _ = await tab_in(browser)
     await load(tab, site.url())
     tab.post("Runtime.evaluate", {"expression": "for (;;);"})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await browser.local_storage(tab.target_id) is None
     assert browser._connection.calls_waiting == 0
 
@@ -422,7 +423,7 @@ async def test_a_writer_that_is_cancelled_leaves_no_page(
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while any(page.context_id == context_id for page in await browser.pages()):
             pass
 

@@ -27,8 +27,11 @@ async def first_reading(browser: ChromiumBrowser) -> Usage:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_probe_tells_what_all_processes_of_the_browser_cost(browser: ChromiumBrowser) -> None:
     await blank_tab(browser)
+    before = set(process.group_members(browser.row.pid))
     found = await first_reading(browser)
-    assert found.processes == len(process.group_members(browser.row.pid)) > 2
+    after = set(process.group_members(browser.row.pid))
+    # Chromium may begin or end one at any moment.
+    assert 2 < len(before & after) <= found.processes <= len(before | after)
     assert 30 << 20 < found.pss_bytes < 4 << 30
     assert found.cpu_ms > 0
 
@@ -41,7 +44,7 @@ async def test_a_stopped_browser_does_not_answer_a_probe(tmp_path: Path) -> None
             async with asyncio.timeout(0.3):
                 await browser.probe()
         os.kill(browser.row.pid, signal.SIGCONT)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await browser.probe()
 
 
