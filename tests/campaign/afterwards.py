@@ -68,7 +68,7 @@ class Afterwards:
     def _lost_tasks(self, client: httpx.Client) -> list[str]:
         wrong = []
         for tried in self._tried("task"):
-            answer = client.get(f"/tasks/{tried.id}", params={"waitMs": 60_000})
+            answer = client.get(f"/tasks/{tried.id}", params={"waitMs": 50_000})
             if answer.status_code != 200:
                 wrong.append(f"{tried.id} ({tried.who}): {answer.status_code} {answer.text[:200]}")
                 continue

@@ -18,6 +18,7 @@ from random import Random
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+from tests.cluster.rig import DEAD_AFTER_S
 from tests.server.local_site import serving
 
 from .afterwards import Afterwards, leftovers
@@ -47,9 +48,11 @@ AT_DEATH: Final = frozenset(
 # What the crowd gets done between two kills, and how long that is waited for.
 DONE_BETWEEN: Final = 6
 WAIT_MAX_S: Final = 15.0
+# How long something to kill is waited for.
+VICTIM_LIMIT_S: Final = 60.0
 # Now and then nothing is started again before others have taken over what was killed.
 TAKEOVER_SHARE: Final = 0.1
-TAKEOVER_S: Final = 8.0
+TAKEOVER_S: Final = DEAD_AFTER_S + 2.0
 
 
 class Report(msgspec.Struct, kw_only=True):
@@ -200,7 +203,7 @@ class _Killer:
 
     def _until(self, is_done: Callable[[], bool]) -> None:
         """There may just be none, of what is killed all the time."""
-        give_up_s = time.monotonic() + WAIT_MAX_S
+        give_up_s = time.monotonic() + VICTIM_LIMIT_S
         while not is_done():
             assert time.monotonic() < give_up_s, "there was nothing to kill"
             time.sleep(0.1)

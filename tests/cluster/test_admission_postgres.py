@@ -131,6 +131,7 @@ async def test_three_nodes_give_exactly_the_cap_in_equal_shares_and_leave_no_cou
     cap, wanted = 6, 300
     served: Counter[str] = Counter()
     held = most = 0
+    is_full = asyncio.Event()
     async with nodes_on(postgres, tmp_path, 3, max_active=cap) as nodes:
 
         async def use(name: str, at: int) -> None:
@@ -139,7 +140,10 @@ async def test_three_nodes_give_exactly_the_cap_in_equal_shares_and_leave_no_cou
                 broker, session = await nodes.open(at, name)
                 held += 1
                 most = max(most, held)
-                # Long enough for others to be there first.
+                if held == cap:
+                    is_full.set()
+                # Until all places were taken for once, and then long enough for others to be there first.
+                await is_full.wait()
                 await asyncio.sleep(0.02)
                 served[name] += 1
                 held -= 1

@@ -18,9 +18,10 @@ from tabherd.edge.cluster_events import ClusterEvents
 from tabherd.edge.merged_events import NODES_MAX, NOWHERE, MergedSubscription, Place
 from tabherd.errors import NodeUnreachable
 
-from .rig import Cluster
+from .rig import CALM, Cluster
 
 RING = 16
+TIMES = CALM
 
 
 class Node:
@@ -116,6 +117,7 @@ async def _until(chunks: AsyncGenerator[bytes], breaking: asyncio.Event) -> Asyn
 
 @pytest.fixture
 async def net(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Net]:
+    monkeypatch.setattr(cluster_events, "SYNC_LIMIT_S", 60)
     monkeypatch.setattr(cluster_events, "PAUSE_MIN_S", 0.001)
     monkeypatch.setattr(cluster_events, "PAUSE_MAX_S", 0.01)
     made: list[Node] = []

@@ -57,7 +57,7 @@ async def join(stack: AsyncExitStack, url: str, schema: str, node_id: str) -> tu
     stack.push_async_callback(hints.close)
     async with asyncio.timeout(60):
         await hints.is_connected.wait()
-    await heard.until(lambda texts: texts == [""])
+    assert set(await heard.until(bool)) == {""}
     heard.texts.clear()
     return hints, heard
 

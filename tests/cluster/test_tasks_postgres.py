@@ -187,7 +187,7 @@ async def test_no_task_is_stranded_however_inserts_and_claims_meet(postgres: Pos
 
         claiming = [asyncio.ensure_future(claim(claims)) for claims in nodes]
         await asyncio.gather(insert(shared.store), insert(others))
-        for _ in range(100):
+        for _ in range(1_200):
             if len(found) == 120:
                 break
             await asyncio.sleep(0.05)
