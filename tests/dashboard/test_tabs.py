@@ -80,7 +80,8 @@ def test_the_holder_of_a_tab_and_those_who_wait_are_shown_as_they_come(crowd: Cr
 
 def test_a_quarantined_tab_is_shown_first_and_explained(crowd: Crowd, server: Server, dashboards: Dashboards) -> None:
     fine, stuck = crowd.open("ada", "Fine"), crowd.open("bob", "Stuck")
-    running = crowd.hold(stuck, "bob", expression="for (;;);", timeoutMs=4_000)
+    # Its time must not be over before the browser stands still.
+    running = crowd.hold(stuck, "bob", expression="for (;;);", timeoutMs=15_000)
     stopped = server.browsers()
     for process in stopped:
         process.suspend()

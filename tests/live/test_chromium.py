@@ -117,6 +117,13 @@ def near(colour: tuple[int, int, int], wanted: tuple[int, int, int]) -> bool:
     return all(abs(one - other) < 24 for one, other in zip(colour, wanted, strict=True))
 
 
+async def until_shown(viewer: LiveClient, wanted: tuple[int, int, int], scene: Scene, reader: str) -> None:
+    """Returns when the newest picture has that colour; one that was taken before the page was drawn has none."""
+    async with asyncio.timeout(LIMIT_S):
+        while not near(await colour_of(viewer.pictures[-1], scene, reader), wanted):
+            await asyncio.sleep(0.05)
+
+
 async def test_the_picture_is_of_the_page_and_follows_it(scene: Scene) -> None:
     tab, reader = await scene.open("/red"), await scene.open()
     async with scene.watch(tab) as viewer:
@@ -124,23 +131,22 @@ async def test_the_picture_is_of_the_page_and_follows_it(scene: Scene) -> None:
         assert first.jpeg.startswith(b"\xff\xd8")
         width, height = await scene.value(tab, "[innerWidth, innerHeight]")
         assert (first.header["width"], first.header["height"]) == (width, height)
-        assert near(await colour_of(viewer.pictures[-1], scene, reader), (255, 0, 0))
+        await until_shown(viewer, (255, 0, 0), scene, reader)
         await scene.action(tab, "navigate", url=scene.site.url("/blue"))
         await viewer.state(lambda state: state["tab"]["url"].endswith("/blue"))
-        async with asyncio.timeout(LIMIT_S):
-            while not near(await colour_of(viewer.pictures[-1], scene, reader), (0, 0, 255)):
-                await asyncio.sleep(0.05)
+        await until_shown(viewer, (0, 0, 255), scene, reader)
 
 
 async def test_a_page_that_does_not_change_sends_nothing(scene: Scene) -> None:
     tab = await scene.open()
     async with scene.watch(tab) as viewer:
         await viewer.picture()
-        # Long enough for many frames, if there were any; a few settle the page.
-        await asyncio.sleep(1)
-        count = len(viewer.pictures)
-        await asyncio.sleep(1)
-        assert len(viewer.pictures) == count
+        # A few settle the page. A second is long enough for many, if they went on.
+        async with asyncio.timeout(LIMIT_S):
+            count = 0
+            while count != len(viewer.pictures):
+                count = len(viewer.pictures)
+                await asyncio.sleep(1)
 
 
 async def test_the_last_change_is_shown_also_to_a_viewer_that_slept_through_it(scene: Scene) -> None:
@@ -154,9 +160,7 @@ async def test_the_last_change_is_shown_also_to_a_viewer_that_slept_through_it(s
         await scene.value(tab, "document.body.style.background = 'rgb(0, 255, 0)'; 1")
         viewer.acks = True
         await viewer.say("ack", seq=viewer.pictures[-1].header["seq"])
-        async with asyncio.timeout(LIMIT_S):
-            while not near(await colour_of(viewer.pictures[-1], scene, reader), (0, 255, 0)):
-                await asyncio.sleep(0.05)
+        await until_shown(viewer, (0, 255, 0), scene, reader)
 
 
 async def test_watching_changes_nothing_that_a_page_could_notice(scene: Scene) -> None:
@@ -178,11 +182,10 @@ async def test_a_page_in_the_background_is_shown_and_does_not_notice(scene: Scen
     await scene.action(tab, "evaluate", expression="seen.length = 0")
     hidden = await scene.value(tab, "document.visibilityState")
     async with scene.watch(tab) as viewer:
-        assert near(await colour_of(await viewer.picture(), scene, reader), (255, 0, 0))
+        await viewer.picture()
+        await until_shown(viewer, (255, 0, 0), scene, reader)
         await scene.value(tab, "document.body.style.background = 'blue'; 1")
-        async with asyncio.timeout(LIMIT_S):
-            while not near(await colour_of(viewer.pictures[-1], scene, reader), (0, 0, 255)):
-                await asyncio.sleep(0.05)
+        await until_shown(viewer, (0, 0, 255), scene, reader)
         assert await scene.value(tab, "document.visibilityState") == hidden
         assert await scene.value(tab, "seen") == []
         # Whoever drives it has it as if it were in front.
