@@ -10,7 +10,7 @@ import itertools
 import json
 import socket
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -82,7 +82,19 @@ class Hostile(WireClient):
                 async with asyncio.timeout(QUIET_S):
                     await self._news.wait()
             except TimeoutError:
-                return
+                if await self._is_all_heard():
+                    return
+
+    async def _is_all_heard(self) -> bool:
+        """Whether it is quiet because nothing comes, and not because the machine, or the server, stands still."""
+        heard = len(self.heard)
+        with suppress(ConnectionClosed, TimeoutError):
+            id = await self.send("Browser.getVersion")
+            async with asyncio.timeout(LIMIT_S):
+                while self._end is None and id not in self.answers:
+                    self._news.clear()
+                    await self._news.wait()
+        return len(self.heard) <= heard + 1
 
     @property
     def is_over(self) -> bool:
