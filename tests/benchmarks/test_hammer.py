@@ -11,6 +11,9 @@ import msgspec
 import pytest
 from bench.rig.hammer import Crowd, Found, hammer
 
+# Long enough for the last of a crowd to be there before the first has left, also on a machine that stalls.
+HELD_S = 2.0
+
 
 class CountingServer(msgspec.Struct):
     """Opens sessions for whoever asks, and keeps its own count of how many are open."""
@@ -61,19 +64,19 @@ def test_one_agent_that_gets_everything_is_as_unfair_as_can_be() -> None:
 
 async def test_a_crowd_counts_as_many_at_once_as_the_server_does() -> None:
     async with counting() as server:
-        found = await hammer([server], Crowd(callers={"a": 2, "b": 3}, hold_s=0.02, pause_s=0.0), 0.1)  # type: ignore[list-item]
+        found = await hammer([server], Crowd(callers={"a": 2, "b": 3}, hold_s=HELD_S, pause_s=0.0), HELD_S)  # type: ignore[list-item]
         assert found.held_max == server.open_max == 5
 
 
 async def test_everything_that_a_crowd_took_is_given_back() -> None:
     async with counting() as server:
-        await hammer([server], Crowd(callers={"a": 3}, hold_s=0.0, pause_s=0.0), 0.05)  # type: ignore[list-item]
+        await hammer([server], Crowd(callers={"a": 3}, hold_s=0.1, pause_s=0.0), HELD_S)  # type: ignore[list-item]
         assert server.opened > 0
         assert server.is_open == 0
 
 
 async def test_the_callers_of_a_crowd_are_spread_over_the_nodes() -> None:
     async with counting() as first, counting() as second:
-        await hammer([first, second], Crowd(callers={"a": 2}, hold_s=0.0, pause_s=0.0), 0.05)  # type: ignore[list-item]
+        await hammer([first, second], Crowd(callers={"a": 2}, hold_s=0.1, pause_s=0.0), HELD_S)  # type: ignore[list-item]
         assert first.opened > 0
         assert second.opened > 0

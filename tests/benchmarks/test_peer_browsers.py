@@ -50,7 +50,7 @@ def test_what_a_peer_leaves_behind_is_ended_with_it(a_peer: Path) -> None:
         assert running.visits_per_s(3, 1, "") == 0.5
         mine = marked(running._mark)
         assert len(mine) == 2
-    psutil.wait_procs(mine, timeout=5)
+    psutil.wait_procs(mine, timeout=60)
     assert not [each for each in mine if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
 
 

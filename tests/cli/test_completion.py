@@ -36,6 +36,7 @@ TAB = {
 @pytest.fixture
 def crowd(canned: CannedServer, state: Path, monkeypatch: pytest.MonkeyPatch) -> CannedServer:
     """A server with two sessions, two tabs and a pool."""
+    monkeypatch.setattr(completion, "LIMIT_S", 60.0)
     monkeypatch.setenv("TABHERD_URL", canned.url)
     canned.answer("GET", "/sessions", {"sessions": [SESSION, SESSION | {"sessionId": "ses_2", "agentId": "bob"}]})
     canned.answer("GET", "/tabs", {"tabs": [TAB, TAB | {"tabId": "tab_2"}]})

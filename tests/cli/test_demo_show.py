@@ -31,7 +31,7 @@ def ask(
     url: str, path: str, body: object = None, headers: dict[str, str] | None = None
 ) -> tuple[int, dict[str, list[str]], str]:
     """Status, headers and body of one request, whose redirect is not followed."""
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     try:
         content = None if body is None else json.dumps(body)
         connection.request("GET" if body is None else "POST", path, content, headers or {})

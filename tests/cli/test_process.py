@@ -104,7 +104,7 @@ def test_terminating_ends_the_process_and_waiting_sees_it(tmp_path: Path) -> Non
         with server:
             assert server.wait(0) is False
             server.terminate()
-            assert server.wait(10) is True
+            assert server.wait(60) is True
             # Nothing left to signal, and that is fine.
             server.terminate()
 

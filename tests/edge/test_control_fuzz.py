@@ -144,8 +144,12 @@ async def test_nonsense_harms_nobody(seed: int) -> None:
                 await asyncio.gather(*attacks)
                 # Locks and commands of those who left are gone, so that nobody has to wait for a lease to expire.
                 await until(lambda: not here.broker._registry.tickets)
+                # A page that is being replaced is waited for.
+                patient = {"waitPolicy": "wait_with_timeout"}
                 for tab_id in [tab for tab in tabs if here.broker._registry.tab(tab) is not None]:
-                    assert (await ada.ask("command", command(tab_id, "alive")))["payload"]["result"] == "alive"
+                    assert (await ada.ask("command", command(tab_id, "alive", **patient)))["payload"][
+                        "result"
+                    ] == "alive"
         assert here.events._subscribers == 0
     assert [line for line in logs if line["event"].startswith("bug")] == []
 

@@ -38,7 +38,7 @@ async def ada(here: House) -> AsyncIterator[Client]:
 @pytest.fixture
 async def bob(here: House) -> AsyncIterator[httpx.AsyncClient]:
     headers = {"Authorization": f"Bearer {await here.token('bob')}"}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{here.port}", headers=headers, timeout=20) as over_http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{here.port}", headers=headers, timeout=60) as over_http:
         yield over_http
 
 
@@ -47,12 +47,12 @@ async def waiting(here: House, count: int) -> None:
 
 
 async def test_a_lock_is_taken_renewed_and_given_back_over_the_channel(here: House, ada: Client) -> None:
-    taken = await ada.ask("lock", {"name": NAME, "leaseMs": 5_000})
+    taken = await ada.ask("lock", {"name": NAME, "leaseMs": 50_000})
     assert taken["messageType"] == "result"
     lock = taken["payload"]
-    assert (lock["name"], lock["acquired"], lock["leaseMs"]) == (NAME, True, 5_000)
+    assert (lock["name"], lock["acquired"], lock["leaseMs"]) == (NAME, True, 50_000)
     held = {"name": NAME, "ticket": lock["ticket"]}
-    assert (await ada.ask("lock_renew", {**held, "leaseMs": 9_000}))["payload"]["leaseMs"] == 9_000
+    assert (await ada.ask("lock_renew", {**held, "leaseMs": 90_000}))["payload"]["leaseMs"] == 90_000
     assert (await ada.ask("unlock", held))["payload"] == held
     assert (await ada.ask("unlock", held))["payload"]["code"] == "lock_not_found"
 
@@ -93,7 +93,7 @@ async def test_a_lock_of_http_is_not_freed_by_a_connection_under_the_same_name(h
     token = await here.token("ada")
     headers = {"Authorization": f"Bearer {token}"}
     async with (
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{here.port}", headers=headers) as over_http,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{here.port}", headers=headers, timeout=60) as over_http,
         AsyncExitStack() as connections,
     ):
         hand = await connections.enter_async_context(client(here, token, is_greeting=False))

@@ -160,7 +160,7 @@ async def test_more_connections_than_the_bus_has_places_for_are_refused_with_a_t
 
 
 async def test_plain_requests_go_on_beside_sockets(here: House, token: str) -> None:
-    async with client(here, token), httpx.AsyncClient(base_url=f"http://127.0.0.1:{here.port}") as plain:
+    async with client(here, token), httpx.AsyncClient(base_url=f"http://127.0.0.1:{here.port}", timeout=60) as plain:
         assert (await plain.get("/health")).json()["status"] == "ok"
 
 

@@ -15,7 +15,7 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport, ws_
 from tabherd.edge.frames import BUNDLED_MAX, BUNDLED_MAX_BYTES, Bundle, client_frame, server_frame
 from tabherd.edge.sockets import Socket
 
-LIMIT_S = 10
+LIMIT_S = 60
 SIZES = (0, 1, 125, 126, 127, 4_000, BUNDLED_MAX_BYTES)
 
 

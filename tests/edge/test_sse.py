@@ -143,7 +143,7 @@ async def served(make_app: Callable[..., App]) -> AsyncIterator[tuple[str, uvico
 
 async def until(condition: Callable[[], bool]) -> None:
     """Bounded: a condition that never comes is a failure."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -153,7 +153,7 @@ async def test_events_arrive_over_a_socket_and_leaving_frees_the_place(
 ) -> None:
     async with (
         served(make_app) as (url, _),
-        httpx.AsyncClient(headers={"Authorization": f"Bearer {admin_token}"}) as client,
+        httpx.AsyncClient(headers={"Authorization": f"Bearer {admin_token}"}, timeout=60) as client,
     ):
         async with client.stream("GET", f"{url}/events") as answer:
             lines = answer.aiter_lines()
@@ -172,13 +172,13 @@ async def test_closing_the_bus_ends_every_stream_so_that_a_server_can_stop(
 ) -> None:
     async with (
         served(make_app) as (url, _),
-        httpx.AsyncClient(headers={"Authorization": f"Bearer {admin_token}"}) as client,
+        httpx.AsyncClient(headers={"Authorization": f"Bearer {admin_token}"}, timeout=60) as client,
         client.stream("GET", f"{url}/events") as answer,
     ):
         lines = answer.aiter_lines()
         await anext(lines)
         events.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert [line async for line in lines if line.startswith("data:")] == []
 
 
@@ -195,6 +195,6 @@ async def test_a_client_that_hangs_up_while_waiting_is_noticed_on_the_socket(
             b"Authorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s"
             % (host.encode(), port.encode(), alice_token.encode(), len(body), body)
         )
-        await asyncio.wait_for(broker.commands.began.wait(), 10)
+        await asyncio.wait_for(broker.commands.began.wait(), 60)
         writer.close()
-        await asyncio.wait_for(broker.commands.cancelled.wait(), 10)
+        await asyncio.wait_for(broker.commands.cancelled.wait(), 60)

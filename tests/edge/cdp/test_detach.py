@@ -19,7 +19,7 @@ from tabherd.edge.cdp.tenant import Tenant
 from tabherd.edge.cdp.tree import Node
 from tabherd.errors import LeaseLost
 
-LIMIT_S = 20
+LIMIT_S = 60
 
 
 class Chromium:
