@@ -20,7 +20,7 @@ from tabherd.config import Config, parse
 from tabherd.egress.supervise import Egress, running
 
 # What does not happen within this shall fail, not hang.
-LIMIT_S = 20
+LIMIT_S = 60
 _WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 

@@ -17,7 +17,7 @@ from tabherd.egress.proxy import Proxy
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 # A test that is not answered shall fail, not hang.
-LIMIT_S = 20
+LIMIT_S = 60
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 

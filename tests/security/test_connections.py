@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
-from tests.edge.control_house import House, until
+from tests.edge.control_house import LIMIT_S, House, until
 
 from tabherd.edge.connection import Limits
 
@@ -143,7 +143,7 @@ async def test_a_head_that_trickles_is_not_waited_for(here: House) -> None:
 
         await client.send(b"GET /health HTTP/1.1\r\nX: ")
         with pytest.raises(ConnectionError):
-            await asyncio.wait_for(trickle(), 20)
+            await asyncio.wait_for(trickle(), LIMIT_S)
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(here: House) -> None:
