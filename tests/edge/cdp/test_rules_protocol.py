@@ -70,7 +70,7 @@ Protocol = dict[str, Any]
 async def protocol(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Protocol]:
     async with (
         launched(tmp_path_factory.mktemp("profiles"), browser=request.param) as browser,
-        httpx.AsyncClient() as http,
+        httpx.AsyncClient(timeout=60) as http,
     ):
         yield (await http.get(f"http://127.0.0.1:{browser.row.port}/json/protocol")).json()
 
