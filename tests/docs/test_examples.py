@@ -29,7 +29,7 @@ def examples(page: str, language: str) -> list[str]:
 
 def run(words: list[str], state: Path, cwd: Path) -> str:
     done = subprocess.run(
-        words, env=environment(state), cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+        words, env=environment(state), cwd=cwd, capture_output=True, text=True, timeout=150, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -45,7 +45,7 @@ def setup(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
         env={"PATH": str(checkout / "bin"), "HOME": str(checkout)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
 

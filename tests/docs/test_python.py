@@ -32,7 +32,7 @@ def test_the_example_runs_and_says_what_it_should(state: Path, tmp_path: Path, e
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

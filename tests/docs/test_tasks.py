@@ -27,7 +27,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run(words: list[str], state: Path) -> str:
     bin_dir = str(Path(sys.executable).parent)
     env = environment(state) | {"PATH": f"{bin_dir}:{os.environ['PATH']}"}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -14,6 +14,7 @@ import pytest_asyncio
 from tests.browsers.real import blank_tab, new_row
 from tests.browsers.test_attach import hosting
 
+from tabherd.browsers import adopt, attach
 from tabherd.browsers.attach import WEBRTC_FLAGS
 from tabherd.browsers.chromium import ChromiumBrowser, ChromiumLauncher
 from tabherd.browsers.driver import ChromiumTab
@@ -37,6 +38,13 @@ ALIASES = [
     *("127.0.0.1", "localhost", "www.localhost", "127.1", "2130706433", "0x7f000001", "0.0.0.0", "0"),
     *("[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "127.0.0.2"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser that answers late because the machine is busy is not one that does not answer."""
+    monkeypatch.setattr(adopt, "ADOPT_LIMIT_S", 60)
+    monkeypatch.setattr(attach, "RETURN_LIMIT_S", 60)
 
 
 class Behind:

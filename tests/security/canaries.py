@@ -203,7 +203,7 @@ class _Visit:
         port = self.site.rpartition(":")[2]
         for url in (f"http://ada:{PASSWORD}@127.0.0.1:1/", f"http://ada:{PASSWORD}@127.0.0.1:{port}/",
                     f"nothing://ada:{PASSWORD}@127.0.0.1/", f"http://ada:{PASSWORD}@nowhere.invalid/"):  # fmt: skip
-            self.note(f"a password at {url[:4]}", act(alice, tab_id, "navigate", url=url, timeoutMs=5_000))
+            self.note(f"a password at {url[:4]}", act(alice, tab_id, "navigate", url=url, timeoutMs=30_000))
         self.note("a password in a callback", alice.post("/tasks", json=self._task(f"http://a:{PASSWORD}@127.0.0.1/")))
 
     def call_back(self, alice: httpx.Client, heard: list[str]) -> None:
