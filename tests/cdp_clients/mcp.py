@@ -21,7 +21,7 @@ PROTOCOL = "2025-06-18"
 # A snapshot of a small page is short, a picture of it some hundred kilobytes.
 LINE_MAX_BYTES = 1 << 24
 # A server that takes longer to answer, or to end, hangs.
-LIMIT_S = 60
+LIMIT_S = 150
 # Notifications that may come before an answer; more would be a server that does not answer.
 NOTIFICATIONS_MAX = 1_000
 

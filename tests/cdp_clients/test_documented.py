@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 def run(words: list[str], server: Server, cwd: Path) -> str:
     env = surroundings(server, server.token_of("ada"))
-    done = subprocess.run(words, env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, env=env, cwd=cwd, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

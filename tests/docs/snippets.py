@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")))
 RUN = frozenset({"sh", "python"})
 # A page that hangs is ended, and fails with what it said until then.
-LIMIT_S = 200
+LIMIT_S = 400
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"(?:#|//) ([\w.-]+\.\w+)\n")
