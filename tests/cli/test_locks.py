@@ -22,6 +22,8 @@ from tests.server.conftest import Server, is_alive, with_settings
 HELD = {"name": "a", "held": True, "holder": "ada/w", "acquiredAt": "2026-01-01T00:00:00.000Z", "waiters": 2}
 FOREIGN = {"name": "b", "held": True, "waiters": 0}
 LOCK = {"name": "a", "acquired": True, "holder": "ada", "fence": 7, "leaseMs": 30_000, "ticket": "t"}
+# Soon over without its holder, and long enough for one that a busy machine keeps from renewing it.
+LEASE = {"LOCKS__LEASE_MS": "10000"}
 
 
 # --- With prepared answers --------------------------------------------------------------------------------------
@@ -63,7 +65,7 @@ def test_a_server_elsewhere_that_sees_no_such_process_gives_the_lock_for_its_lea
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with with_settings(tmp_path_factory.mktemp("lock-run") / "state", {"LOCKS__LEASE_MS": "3000"}) as server:
+    with with_settings(tmp_path_factory.mktemp("lock-run") / "state", LEASE) as server:
         yield server
 
 
@@ -164,4 +166,4 @@ class TestWithAServer:
                 assert process.stderr is not None
                 assert "lost" in process.stderr.read()
             finally:
-                server.start({"LOCKS__LEASE_MS": "3000"})
+                server.start(LEASE)

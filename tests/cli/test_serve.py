@@ -179,7 +179,7 @@ def stubborn(state: Path, signals: int) -> Iterator[subprocess.Popen[str]]:
 def test_a_server_that_does_not_end_after_its_drain_is_told_a_second_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "CLOSE_LIMIT_S", 0.3)
+    monkeypatch.setattr(serve, "CLOSE_LIMIT_S", 4.0)
     with stubborn(tmp_path, signals=2) as child:
         assert serve.stop(tmp_path, drain_s=0) == child.pid
 

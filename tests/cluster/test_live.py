@@ -53,7 +53,7 @@ def test_a_tab_of_one_node_is_driven_through_the_other(pair: Cluster, tab: str) 
 
 def test_a_login_of_one_node_opens_the_view_through_the_other(pair: Cluster, tab: str) -> None:
     host, other = pair.nodes
-    with httpx.Client(base_url=host.url) as person:
+    with httpx.Client(base_url=host.url, timeout=60) as person:
         login = person.post("/login", json={"token": host.token_of("ada")}).raise_for_status().json()
         cookie = "; ".join(f"{name}={value}" for name, value in person.cookies.items())
     headers = {"Cookie": cookie, "Origin": other.url}
