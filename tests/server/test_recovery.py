@@ -23,11 +23,14 @@ from .conftest import (
     value_of,
     with_settings,
 )
+from .effects_site import EffectsSite
+from .local_site import serving
 from .login_site import LoginSite
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
-FOREVER = "new Promise(() => {})"
+# Tells the site that it runs, and never ends.
+FOREVER = "fetch('%s', {mode: 'no-cors'})"
 # The queue of a tab takes them all, half of it being one caller's at the most; and the breaker would, rightly, stop
 # starting browsers that die one after the other.
 SETTINGS = {"GATE__TICKETS_PER_TAB": "120", "POOLS__DEFAULT__BREAKER_CRASHES": "1000"}
@@ -46,6 +49,13 @@ def admin(server: Server) -> Iterator[httpx.Client]:
         for session in client.get("/sessions", params={"limit": 500}).json()["sessions"]:
             if session["state"] not in ("closed", "lost"):
                 client.delete(f"/sessions/{session['sessionId']}")
+
+
+@pytest.fixture
+def witness() -> Iterator[EffectsSite]:
+    """Hears of commands that have reached their page."""
+    with serving(EffectsSite()) as site:
+        yield site
 
 
 def tab_of(session: dict[str, Any]) -> str:
@@ -117,13 +127,13 @@ def test_every_tab_of_a_session_comes_back_at_its_own_address(
 
 
 def test_of_the_commands_on_a_dying_browser_one_is_unknown_and_those_that_waited_were_not_sent(
-    admin: httpx.Client,
+    admin: httpx.Client, witness: EffectsSite
 ) -> None:
     tab_id = tab_of(open_session(admin, agentId="ada"))
     with ThreadPoolExecutor(4) as callers:
-        answers = commands_on(admin, tab_id, callers, 4)
+        answers = commands_on(admin, tab_id, callers, 4, witness)
         kill_browser(browser_pids(admin)[0])
-        codes = Counter(answer.result(timeout=30).json()["code"] for answer in answers)
+        codes = Counter(answer.result(timeout=60).json()["code"] for answer in answers)
     assert codes == {"outcome_unknown": 1, "browser_crashed": 3}
 
 
@@ -132,16 +142,16 @@ def test_of_the_commands_on_a_dying_browser_one_is_unknown_and_those_that_waited
 
 @pytest.mark.parametrize("number", [3, 50])
 def test_concurrent_callers_on_a_dying_page_cause_one_rebuild(
-    server: Server, admin: httpx.Client, login_site: LoginSite, number: int
+    server: Server, admin: httpx.Client, login_site: LoginSite, witness: EffectsSite, number: int
 ) -> None:
     session = open_session(admin, agentId="ada", url=login_site.url("/login/ada"))
     tab_id = tab_of(session)
     value_of(admin, tab_id, "localStorage.draft = 'kept'")
     renderer = renderer_of(admin, tab_id)
     with ThreadPoolExecutor(number) as callers, events_of(server, "tab.rebuilt") as events:
-        answers = commands_on(admin, tab_id, callers, number)
+        answers = commands_on(admin, tab_id, callers, number, witness)
         os.kill(renderer.pid, signal.SIGKILL)
-        codes = Counter(answer.result(timeout=30).json()["code"] for answer in answers)
+        codes = Counter(answer.result(timeout=60).json()["code"] for answer in answers)
         # They all come again at once, as callers do.
         again = list(callers.map(lambda _: value_of(admin, tab_id, "document.body.innerText"), range(number)))
         told = next(events)
@@ -153,15 +163,17 @@ def test_concurrent_callers_on_a_dying_page_cause_one_rebuild(
     assert login_site.visitors("/home/ada") == ["ada", "ada"]
 
 
-def test_the_death_of_a_page_leaves_its_neighbours_alone(admin: httpx.Client, login_site: LoginSite) -> None:
+def test_the_death_of_a_page_leaves_its_neighbours_alone(
+    admin: httpx.Client, login_site: LoginSite, witness: EffectsSite
+) -> None:
     mine = tab_of(open_session(admin, agentId="ada", url=login_site.url("/login/ada")))
     other = tab_of(open_session(admin, agentId="bob", url=login_site.url("/login/bob")))
     value_of(admin, other, "window.mark = 'untouched'")
     with ThreadPoolExecutor(1) as callers:
         renderer = renderer_of(admin, mine)
-        answers = commands_on(admin, mine, callers, 1)
+        answers = commands_on(admin, mine, callers, 1, witness)
         os.kill(renderer.pid, signal.SIGKILL)
-        assert answers[0].result(timeout=30).json()["code"] == "outcome_unknown"
+        assert answers[0].result(timeout=60).json()["code"] == "outcome_unknown"
     assert value_of(admin, mine, "document.body.innerText") == "Hello, ada"
     assert value_of(admin, other, "[window.mark, document.body.innerText]") == ["untouched", "Hello, bob"]
     assert generation_of(admin, other) == 1
@@ -220,10 +232,13 @@ def test_a_session_whose_browsers_keep_dying_is_given_up(server: Server, admin: 
     assert (late.status_code, late.json()["details"]["reason"]) == (409, "keeps_crashing")
 
 
-def commands_on(client: httpx.Client, tab_id: str, callers: ThreadPoolExecutor, number: int) -> list[Any]:
-    """One command that never ends, and all the others waiting behind it."""
-    patient = {"waitPolicy": "wait_with_timeout", "timeoutMs": 60_000}
-    answers = [callers.submit(act, client, tab_id, "evaluate", expression=FOREVER, **patient) for _ in range(number)]
-    while len((view := client.get(f"/tabs/{tab_id}").json())["waiters"]) < number - 1 or view["holder"] is None:
+def commands_on(
+    client: httpx.Client, tab_id: str, callers: ThreadPoolExecutor, number: int, witness: EffectsSite
+) -> list[Any]:
+    """One command that is at work on the page and never ends, and all the others waiting behind it."""
+    action = {"expression": FOREVER % witness.url("/hold"), "waitPolicy": "wait_with_timeout", "timeoutMs": 60_000}
+    answers = [callers.submit(act, client, tab_id, "evaluate", **action) for _ in range(number)]
+    assert witness.is_held.wait(60)
+    while len(client.get(f"/tabs/{tab_id}").json()["waiters"]) < number - 1:
         pass
     return answers
