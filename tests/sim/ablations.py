@@ -143,7 +143,7 @@ async def _claim_nothing(self: Keys, row: Idempotency) -> str:
     return row.command_id
 
 
-def _may_run_under_a_lock(self: Gate, one: Any) -> bool:
+def may_run_under_a_lock(self: Gate, one: Any) -> bool:
     return self._running is None and self._handoff is None and self._quarantine is None
 
 
@@ -169,6 +169,6 @@ ABLATIONS: dict[str, Patch] = {
     "a heartbeat that came first saves the session": patching(Reaper, "_reap", _reap_without_looking_again),
     "a pooled tab is made clean": patching(Pooling, "_seat_to_keep", _keep_as_it_is),
     "a key is on disk before its command acts": patching(Keys, "claim", _claim_nothing),
-    "a tab lock keeps others out": patching(Gate, "_may_run", _may_run_under_a_lock),
+    "a tab lock keeps others out": patching(Gate, "_may_run", may_run_under_a_lock),
     "sessions of a dead browser are recovered": patching(Recovery, "recover", _nothing_async),
 }

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from tests.sim.ablations import may_run_under_a_lock
 from tests.sim.minimise import Failure, play
 
 from tabherd.broker import sessions, task_pool
+from tabherd.broker.adoption import Adoption
 from tabherd.broker.commands import Commands
 from tabherd.broker.granting import Granting
 from tabherd.broker.lock_rows import LockRows
@@ -24,6 +26,7 @@ from tabherd.cluster.clock import ClusterClock
 from tabherd.cluster.fenced_store import FencedStore
 from tabherd.cluster.membership import Membership, _heard_at
 from tabherd.core import lease
+from tabherd.core.gate import Gate
 from tabherd.core.model import Beat, Node, Session, Tab, Waiter, changed
 from tabherd.store.base import Add, Applied, Outcome, Put, Require, Update
 
@@ -181,6 +184,8 @@ SAFEGUARDS: dict[str, Patch] = {
     ),
     "the fence is checked at the node that has the tab": patching(lease, "check_fence", _nothing),
     "the lease and the trust are checked again after a wait": _forget_waiters,
+    "a tab lock keeps others out, whichever node they ask": patching(Gate, "_may_run", may_run_under_a_lock),
+    "what a person has stays theirs on another node": patching(Adoption, "_pause_again", _nothing),
     "a lock that another node has is not given away": patching(LockRows, "_proof_of_end", _no_proof),
     "that a task is sent is on disk before it is": patching(Scheduler, "_write_sent", _send_before_it_is_written),
     "a claim that was not answered is looked for": patching(TaskPool, "_find_claimed", _nothing_async),

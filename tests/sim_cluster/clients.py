@@ -18,7 +18,8 @@ from tabherd.core import lease
 from tabherd.core.model import Session
 
 from .chance import begin
-from .front_door import Call, ConnectionLost
+from .front_door import PATIENCE_S, Call, ConnectionLost
+from .tab_clients import TabClients
 
 if TYPE_CHECKING:
     from .world import World
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 DEADLINE_MS = 30_000
 # How often a client tries again that was told to.
 TRIES_MAX = 4
-# How long a client waits for an answer before it gives up.
-PATIENCE_S = 12.0
 # What a client that is told so tries again.
 AGAIN = (errors.NodeUnreachable, errors.StoreUnavailable, ConnectionLost)
 
@@ -40,6 +39,7 @@ class Clients:
         self._world = world
         self._chance = world.choices
         self._guests = 0
+        self._tabs = TabClients(world, self)
 
     def start(self) -> None:
         for agent in AGENTS:
@@ -119,12 +119,16 @@ class Clients:
                 life.process.call_later(0.0, life.owners.die, pid)
 
     async def _use(self, who: str, agent: str, view: wire.SessionView) -> None:
-        """Several commands at once on one tab, some of which hang, carry a stale fence, or are somebody else's."""
-        works = [self._command(agent, n, view) for n in range(self._chance.randrange(1, 4))]
+        """Several things at once on one tab, some of which hang, carry a stale fence, or are somebody else's."""
+        works = [self.command(agent, n, view) for n in range(self._chance.randrange(1, 4))]
         if self._chance.random() < 0.4:
             works.append(self._beat(agent, view))
         if self._chance.random() < 0.05:
             works.append(self.take_over(view.session_id, self._chance.choice(AGENTS)))
+        if self._chance.random() < 0.15:
+            works.append(self._tabs.hold(agent, self._chance.randrange(3), view))
+        if self._chance.random() < 0.1:
+            works.append(self._tabs.hand_off(agent, view))
         await asyncio.gather(*(self._deed(f"{who} with a session", work) for work in works))
 
     async def _deed(self, who: str, work: Coroutine[Any, Any, None]) -> None:
@@ -197,12 +201,12 @@ class Clients:
 
     # --- Commands -------------------------------------------------------------------------------------------
 
-    async def _command(self, agent: str, number: int, view: wire.SessionView) -> None:
+    async def command(self, agent: str, number: int, view: wire.SessionView) -> None:
         world, chance = self._world, self._chance
         await asyncio.sleep(chance.random() * 0.05)
         who = agent if chance.random() < 0.9 else chance.choice([a for a in AGENTS if a != agent])
         fence = chance.choice((None, view.fence, view.fence, view.fence - 1))
-        label = world.mint("command")
+        label, controller_id = world.mint("command"), caller_of(who, number).controller_id
         steps = 3 if chance.random() < 0.2 else 1
         does = "hang" if chance.random() < 0.1 else ""
         fields = {
@@ -213,7 +217,7 @@ class Clients:
         }
 
         def evaluate(name: str, **more: object) -> wire.Evaluate:
-            return wire.Evaluate(expression="|".join((who, name, str(fence or "-"), does)), **more)  # type: ignore[arg-type]
+            return wire.Evaluate(expression="|".join((who, name, str(fence or "-"), controller_id, does)), **more)  # type: ignore[arg-type]
 
         action: wire.Evaluate | wire.Steps = (
             evaluate(label, **fields)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # What is called at the node that answers, with the place that it keeps for the caller, if it does.
 Verb: TypeAlias = Callable[[Broker, str], Awaitable[Any]]
+# How long a client waits for an answer before it gives up.
+PATIENCE_S = 12.0
 # How long a message between a client and a server, or two servers, takes.
 WAY_S = 0.003
 # How often a connection between two nodes breaks before, and after, a request has arrived.

@@ -11,14 +11,13 @@ from tabherd import errors, wire
 from tabherd.broker.broker import Broker
 
 from .chance import begin
-from .front_door import Call, ConnectionLost
+from .front_door import PATIENCE_S, Call, ConnectionLost
 
 if TYPE_CHECKING:
     from .world import World
 
 NAMES = ("red", "blue")
 LEASES_MS = (500, 2_000, 6_000)
-PATIENCE_S = 12.0
 
 
 class LockClients:

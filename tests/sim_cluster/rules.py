@@ -245,7 +245,7 @@ class Rules:
     def check_act(self, life: NodeLife, tab: SimTab, action: wire.Evaluate) -> None:
         """What must be true of a command in the moment in which it is sent to a page."""
         world = self._world
-        who, label, fence = action.expression.split("|")[:3]
+        who, label, fence, controller_id = action.expression.split("|")[:4]
         if life.is_shut_out:
             world.violate(f"{life.node.id} (epoch {life.node.epoch}) sends {label} to a page after its end")
         row = world.database.row(Tab, self._tab_id(life, tab))
@@ -258,6 +258,7 @@ class Rules:
             )
         if session.agent_id != who or (fence != "-" and int(fence) != session.fence):
             world.violate(f"{label} of {who} with fence {fence} reaches {session.agent_id}'s {session.id}")
+        world.tab_rules.check_act(life, row, session, label, controller_id)
         other, page, command = self._acting.get(row.id, (life, tab, ""))
         if other is not life and page.target.active is not None and not other.is_over and not other.is_shut_out:
             world.violate(f"{label} starts on {row.id} at {life.node.id} while {command} is at {other.node.id}")

@@ -67,9 +67,9 @@ class TaskClients:
         chance, world = self._chance, self._world
         label, is_idempotent, has_key = world.mint("task"), chance.random() < 0.4, chance.random() < 0.3
         does = "hang" if chance.random() < 0.15 else ""
-        steps = ["|".join((agent, f"{label}.{n}", "-", "")) for n in range(2)]
+        steps = ["|".join((agent, f"{label}.{n}", "-", "", "")) for n in range(2)]
         what: dict[str, Any] = (
-            {"action": "evaluate", "params": {"expression": "|".join((agent, label, "-", does))}}
+            {"action": "evaluate", "params": {"expression": "|".join((agent, label, "-", "", does))}}
             if chance.random() < 0.8
             else {"steps": [wire.Evaluate(expression=step) for step in steps]}
         )

@@ -31,6 +31,7 @@ from .lock_server import LockServer
 from .machine_loop import MachineLoop
 from .node import Machine, NodeLife
 from .rules import Rules
+from .tab_rules import TabRules
 from .task_clients import TaskClients
 from .task_rules import TaskRules
 
@@ -95,6 +96,7 @@ class World:
         self.rules = Rules(self)
         self.task_rules = TaskRules(self)
         self.lock_rules = LockRules(self)
+        self.tab_rules = TabRules(self)
         self.database = Database(self)
         self.turns = Turns(self.database)
         self.lock_server = LockServer()
