@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -37,3 +38,17 @@ async def test_the_more_there_is_to_look_through_the_later_is_the_next_look() ->
     first, second, third, fourth = await waits([0.01, 3.0, 0.01])
     assert (first, second, fourth) == (EVERY_S, EVERY_S, EVERY_S)
     assert third == pytest.approx(3.0 / SHARE_MAX)
+
+
+async def test_that_the_machine_was_busy_with_something_else_makes_no_look_later() -> None:
+    slept = list[float]()
+
+    async def sleep(wait_s: float) -> None:
+        slept.append(wait_s)
+        if len(slept) == 2:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        # Twice as long as would be too long, were it work.
+        await sweep_forever(lambda: time.sleep(2 * EVERY_S * SHARE_MAX), sleep=sleep)
+    assert slept == [EVERY_S] * 2
