@@ -102,6 +102,18 @@ async def test_a_closed_page_is_not_there_any_more(browser: ChromiumBrowser, scr
 @pytest.mark.parametrize("script", [ASK_BY_TIMER, ASK_AND_SPIN], ids=["by timer", "in a loop"])
 @pytest.mark.parametrize("has_popup", [False, True], ids=["alone", "shares its renderer"])
 async def test_a_closed_page_runs_no_script_any_more(browser: ChromiumBrowser, script: str, has_popup: bool) -> None:
+    await _close_and_listen(browser, script, has_popup)
+
+
+async def test_a_page_that_spins_is_not_left_to_chromium_to_drop(
+    browser: ChromiumBrowser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As on a machine so busy that what follows the grace comes late.
+    monkeypatch.setattr(driver, "CLOSE_GRACE_S", 1.0)
+    await _close_and_listen(browser, ASK_AND_SPIN, has_popup=True)
+
+
+async def _close_and_listen(browser: ChromiumBrowser, script: str, has_popup: bool) -> None:
     async with listening() as hits:
         tab = await blank_tab(browser)
         await load(tab, hits.origin)

@@ -44,6 +44,10 @@ log = structlog.get_logger(__name__)
 # because Chromium forgets about it when a navigation commits at the same moment.
 CLOSE_TRIES: Final = 2
 CLOSE_GRACE_S: Final = 0.15
+# How long a page may take to stop its scripts before it is taken for one that spins; it is interrupted after the grace.
+SILENCE_LIMIT_S: Final = 0.45
+# How long its renderer may take to end. One to which nobody was attached when it began to spin never hears of it.
+CRASH_LIMIT_S: Final = 2.0
 # How long a page may take to go away once its renderer has been ended, also on a machine that is busy.
 CLOSE_LIMIT_S: Final = 15.0
 # What runs outside of pages. The first kind starts again by itself.
@@ -385,48 +389,63 @@ class DrivenBrowser:
             del self._tabs[target_id]
 
     async def _close(self, tab: ChromiumTab, gone: asyncio.Future[None]) -> None:
-        await self._silence(tab)
-        for _ in range(CLOSE_TRIES):
+        # One that does not stop must not be told to close: on a busy machine Chromium might drop it (see below) before
+        # its renderer has been ended.
+        is_silent = await self._silence(tab)
+        for _ in range(CLOSE_TRIES if is_silent else 0):
             if not await self._end("Target.closeTarget", {"targetId": tab.target_id}):
                 return None
             await asyncio.wait([gone], timeout=CLOSE_GRACE_S)
             if gone.done():
                 return gone.result()
-        # Chromium itself would now drop the page, but not its renderer if that has other pages too: the script would
-        # run on, and send requests, where nobody sees it. So the renderer is ended first.
+        # Chromium itself drops a page half a second after it was told to close, but not its renderer if that has other
+        # pages too: the script would run on, and send requests, where nobody sees it. So the renderer is ended first.
         log.info("a closing page does not let go, its renderer is ended", targetId=tab.target_id)
         try:
             async with asyncio.timeout(CLOSE_LIMIT_S):
                 # It would not end the renderer of a page that is about to be another one.
                 self._watch.closing(tab.target_id)
                 tab.post("Page.stopLoading")
-                with suppress(TabGone, CdpFailure):
-                    await tab.call("Page.crash")
+                with suppress(TimeoutError, TabGone, CdpFailure):
+                    async with asyncio.timeout(CRASH_LIMIT_S):
+                        await tab.call("Page.crash")
                 await self._end("Target.closeTarget", {"targetId": tab.target_id})
                 await gone
         except TimeoutError:
             message = f"the page is still there after {CLOSE_LIMIT_S} s"
             raise CdpFailure("Target.closeTarget", NOT_CLOSED, message) from None
 
-    async def _silence(self, tab: ChromiumTab) -> None:
-        """No timer, answer or event starts a script of the page from now on.
+    async def _silence(self, tab: ChromiumTab) -> bool:
+        """No timer, answer or event starts a script of the page from now on, and none runs; False if one may.
 
         When Chromium says that a page is gone, a renderer that has other pages too may not have heard of it yet. The
         ban on scripts alone would be lifted by our own detachment a moment before; a frozen page stays frozen.
         """
+        silent = asyncio.gather(
+            tab.call("Page.setWebLifecycleState", {"state": "frozen"}),
+            tab.call("Emulation.setScriptExecutionDisabled", {"value": True}),
+            # Chromium answers those two in the middle of a script, and this one after it.
+            tab.call("Runtime.getHeapUsage"),
+        )
         try:
-            async with asyncio.timeout(CLOSE_GRACE_S):
-                await asyncio.gather(
-                    tab.call("Page.setWebLifecycleState", {"state": "frozen"}),
-                    tab.call("Emulation.setScriptExecutionDisabled", {"value": True}),
-                )
-        except (TimeoutError, TabGone, CdpFailure) as reason:
-            # It is stuck, which closing it will show, or there is nothing left that could run.
+            async with asyncio.timeout(SILENCE_LIMIT_S):
+                await asyncio.wait([silent], timeout=CLOSE_GRACE_S)
+                if not silent.done():
+                    tab.post("Runtime.terminateExecution")
+                    tab.post("Page.handleJavaScriptDialog", {"accept": False})
+                await silent
+        except TimeoutError:
+            return False
+        except (TabGone, CdpFailure) as reason:
+            # There is nothing left that could run.
             log.debug("a closing page could not be silenced", targetId=tab.target_id, reason=str(reason))
         except asyncio.CancelledError:
             # A page without scripts is of no use to anybody.
             self._connection.post("Target.closeTarget", {"targetId": tab.target_id})
             raise
+        finally:
+            silent.cancel()
+        return True
 
     async def _end(self, method: str, params: Mapping[str, Any]) -> bool:
         """Whether there was anything to end."""
