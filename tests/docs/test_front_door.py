@@ -24,7 +24,11 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout before set-up, on a machine with nothing but the basic tools."""
     (tmp_path / "tools").mkdir()
     (tmp_path / "bin").mkdir()
-    shutil.copy(ROOT / "tools" / "setup", tmp_path / "tools" / "setup")
+    script = (
+        (ROOT / "tools" / "setup").read_text().replace("\ndistribution=/usr/bin\n", f"\ndistribution={tmp_path}/usr\n")
+    )
+    assert str(tmp_path) in script
+    (tmp_path / "tools" / "setup").write_text(script)
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
     for name in TOOLS:
@@ -38,11 +42,11 @@ def program(checkout: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-def setup(checkout: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def setup(checkout: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [str(shutil.which("bash")), "tools/setup", *words],
         cwd=checkout,
-        env={"PATH": str(checkout / "bin"), "HOME": str(checkout)},
+        env={"PATH": str(checkout / "bin"), "HOME": str(checkout)} | more,
         capture_output=True,
         text=True,
         timeout=150,
@@ -60,6 +64,33 @@ def test_without_python_the_fix_is_named(checkout: Path) -> None:
 def test_a_python_that_is_too_old_is_passed_over(checkout: Path) -> None:
     program(checkout, "python3", "exit 1")
     assert "no Python 3.11 or newer" in setup(checkout, "run").stderr
+
+
+def python(checkout: Path, place: str, *, has_venv: bool) -> None:
+    """A Python in that directory, which can make virtual environments or not, and says which one it is."""
+    (checkout / place).mkdir(exist_ok=True)
+    lacking = "exit 0" if has_venv else "exit 1"
+    script = f'case "$2" in *ensurepip*) {lacking} ;; esac; case "$1" in -m) exit 1 ;; esac; exec {sys.executable} "$@"'
+    path = checkout / place / "python3"
+    path.write_text(f"#!{shutil.which('bash')}\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(("of_distribution", "chosen"), [(True, "usr"), (False, "bin")])
+def test_the_distributions_python_is_taken_unless_it_can_make_no_environment(
+    checkout: Path, of_distribution: bool, chosen: str
+) -> None:
+    python(checkout, "usr", has_venv=of_distribution)
+    python(checkout, "bin", has_venv=True)
+    assert f"creating .venv with {checkout}/{chosen}/python3" in setup(checkout, "run").stdout
+
+
+def test_the_python_that_is_named_is_taken_before_any_other(checkout: Path) -> None:
+    for place in ("usr", "bin", "own"):
+        python(checkout, place, has_venv=True)
+    assert (
+        f"creating .venv with {checkout}/own/python3" in setup(checkout, "run", PYTHON=f"{checkout}/own/python3").stdout
+    )
 
 
 def test_without_venv_and_without_a_way_to_install_it_the_package_is_named(checkout: Path) -> None:
