@@ -19,8 +19,8 @@ from tabherd.store.memory import MemoryStore
 class Disk(MemoryStore):
     """What survives every life of the broker."""
 
-    async def apply(self, *ops: Op) -> Outcome:
-        outcome = await super().apply(*ops)
+    def write(self, *ops: Op) -> Outcome:
+        outcome = super().write(*ops)
         assert self.counters() == self._recount(), f"after {ops}"
         return outcome
 

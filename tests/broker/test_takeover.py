@@ -232,3 +232,23 @@ async def test_the_takeover_is_told_with_both_agents(house: House) -> None:
     assert event is not None
     assert (event.type, event.fields["agentId"], event.fields["formerAgentId"]) == ("session.taken_over", "bob", "ada")
     assert event.fields["fence"] == taken.fence
+
+
+@in_house()
+async def test_the_new_agent_has_its_whole_time_from_when_it_is_its(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.open()
+    change = house.broker.sessions._change_owner
+
+    async def late(*args: Any) -> Any:
+        row = await change(*args)
+        # The store takes so long to answer.
+        await asyncio.sleep(100)
+        return row
+
+    monkeypatch.setattr(house.broker.sessions, "_change_owner", late)
+    taken = await take_over(house, session)
+    live = house.broker.registry.session(taken.session_id)
+    assert live is not None
+    assert live.seen_at == house.broker.clock()

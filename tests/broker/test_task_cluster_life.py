@@ -14,12 +14,13 @@ from tests.broker.task_herd import TaskHerd, in_task_herd, run_in_task_herd
 
 from tabherd import config, errors
 from tabherd.broker.webhook_send import Post, Reply
-from tabherd.core.lifecycle import DeliveryState, TaskState
+from tabherd.core.lifecycle import DeliveryState, TaskEvent, TaskState
 from tabherd.core.model import ArchivedTask, Delivery, Node, Task, changed
-from tabherd.store.base import Applied, Update
+from tabherd.store.base import Applied, Insert, Op, Update
 
 # So many moments at which a node may die: before and after each of its writes and claims.
 MOMENTS = 60
+CALLBACK_URL = "http://127.0.0.1:9/x"
 
 
 def dying_at(herd: TaskHerd, member: Member, moment: int) -> asyncio.Event:
@@ -248,7 +249,7 @@ async def test_what_a_dead_node_was_to_tell_is_told_by_one_other(herd: TaskHerd)
     told = with_receiver(herd, lambda node_id: node_id != "nod_1")
     for number in (2, 3):
         herd[number].broker.operations.is_draining = True
-    task_ids = [await herd.submit(herd[1], f"ada/{number}", callback_url="http://127.0.0.1:9/x") for number in range(3)]
+    task_ids = [await herd.submit(herd[1], f"ada/{number}", callback_url=CALLBACK_URL) for number in range(3)]
     await herd.until(lambda: len(herd.disk.rows(Delivery)) == 3)
     for number in (2, 3):
         herd[number].broker.operations.is_draining = False
@@ -256,6 +257,80 @@ async def test_what_a_dead_node_was_to_tell_is_told_by_one_other(herd: TaskHerd)
     await herd.declare_dead(herd[1])
     await herd.until(lambda: all(row.state is DeliveryState.DELIVERED for row in herd.disk.rows(Delivery)))
     assert sorted(task_id for _, task_id in told) == sorted(task_ids)
+
+
+def lose_the_answer_to_an_end(member: Member) -> None:
+    """The next task that it ends and that somebody is to be told of is on disk, and nobody says so."""
+    losses = [True]
+
+    def is_lost(ops: tuple[Op, ...]) -> bool:
+        return any(isinstance(op, Insert) and isinstance(op.row, Delivery) for op in ops) and bool(
+            losses and losses.pop()
+        )
+
+    member.store.is_doubtful = is_lost
+
+
+def is_all_told(herd: TaskHerd, count: int) -> bool:
+    return [row.state for row in herd.disk.rows(Delivery)] == [DeliveryState.DELIVERED] * count
+
+
+@in_task_herd(scheduler={"workers": 1, "max_inflight_per_agent": 1})
+async def test_a_task_of_nobody_whose_end_was_not_answered_is_told_of(herd: TaskHerd) -> None:
+    told = with_receiver(herd, lambda _: True)
+    await herd.submit(herd[1], "ada/held")
+    await herd.until(lambda: herd.sent)
+    task_id = await herd.submit(herd[1], "ada/never", callback_url=CALLBACK_URL)
+    lose_the_answer_to_an_end(herd[1])
+    await herd[1].broker.tasking.verbs.cancel(ADA, task_id)
+    await herd.until(lambda: is_all_told(herd, 1), within_s=30)
+    assert told == [("nod_1", task_id)]
+    herd.finished.add("ada/held")
+
+
+@in_task_herd()
+async def test_what_is_ended_for_a_dead_node_and_was_not_answered_is_told_of(herd: TaskHerd) -> None:
+    told = with_receiver(herd, lambda _: True)
+    herd[2].broker.operations.is_draining = True
+    task_id = await herd.submit(herd[1], "ada/held", callback_url=CALLBACK_URL)
+    await herd.until(lambda: herd.sent)
+    herd[2].broker.operations.is_draining = False
+    lose_the_answer_to_an_end(herd[2])
+    herd.kill(herd[1])
+    await herd.declare_dead(herd[1])
+    await herd.until(lambda: is_all_told(herd, 1), within_s=30)
+    assert told == [("nod_2", task_id)]
+
+
+@in_task_herd(scheduler={"workers": 1, "max_inflight_per_agent": 1, "queue_max_per_agent": 1})
+async def test_a_task_that_was_rejected_and_of_which_nobody_knows_whether_it_is_kept_is_told_of(herd: TaskHerd) -> None:
+    told = with_receiver(herd, lambda _: True)
+    await herd.submit(herd[1], "ada/held")
+    await herd.until(lambda: herd.sent)
+    await asyncio.sleep(1.1)
+    await herd.submit(herd[1], "ada/waits")
+    lose_the_answer_to_an_end(herd[1])
+    with pytest.raises(errors.QueueFull):
+        await herd.submit(herd[1], "ada/many", callback_url=CALLBACK_URL)
+    await herd.until(lambda: is_all_told(herd, 1), within_s=30)
+    assert [node_id for node_id, _ in told] == ["nod_1"]
+    herd.finished.add("ada/held")
+
+
+@in_task_herd(scheduler={"workers": 1, "max_inflight_per_agent": 1})
+async def test_a_node_that_is_too_late_to_end_a_task_keeps_nothing_of_it(herd: TaskHerd) -> None:
+    with_receiver(herd, lambda _: True)
+    await herd.submit(herd[1], "ada/held")
+    await herd.until(lambda: herd.sent)
+    task_id = await herd.submit(herd[1], "ada/never", callback_url=CALLBACK_URL)
+    row = herd.row(task_id)
+    ends = [herd[number].broker.tasking._pool.end(row, TaskEvent.CANCEL) for number in (1, 2)]  # type: ignore[union-attr]
+    assert sum(ended is None for ended in await asyncio.gather(*ends)) == 1
+    await herd.until(lambda: is_all_told(herd, 1))
+    for number in (1, 2):
+        kept = [value for value in vars(herd[number].broker.tasking).values() if isinstance(value, dict | list | set)]
+        assert not any(kept), kept
+    herd.finished.add("ada/held")
 
 
 @in_task_herd(nodes=3)

@@ -255,8 +255,10 @@ class _Visit:
                     with suppress(WebSocketException):
                         for message in said:
                             await socket.send(message if isinstance(message, str) else json.dumps(message))
-                            heard = await socket.recv()
-                            if isinstance(heard, str) and '"error"' in heard:
+                            # Whoever leaves while its command is at work has it cancelled, and the page replaced.
+                            while '"event"' in (heard := str(await socket.recv())):
+                                pass
+                            if '"error"' in heard:
                                 self.refusals.append(Refusal(what, sent, heard))
             except InvalidStatus:
                 # That client does not read what a refusal says.

@@ -10,16 +10,19 @@ pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 COOKIE = "a cookie of a session"
 CALLBACK = "the word in a callback"
+PASSWORD = "a password in an address"
 # Where a secret is on purpose, and no others are.
 KEPT = {
     "file admin.token": {"the admin's token"},
-    # Logins of open sessions, and what agents gave for their tasks.
-    "file tabherd.db": {COOKIE, CALLBACK},
+    # Logins and addresses of open sessions, and what agents gave for their tasks.
+    "file tabherd.db": {COOKIE, CALLBACK, PASSWORD},
     # Whoever is called back is told as which address.
     "webhooks": {CALLBACK},
 }
 KEPT_ROWS = {
     "checkpoints": {COOKIE},
+    # A page that is open, and is opened again at its address after a crash.
+    "tabs": {PASSWORD},
     # What the agent's own script answered.
     "commands": {COOKIE},
     "tasks": {CALLBACK},
@@ -35,6 +38,7 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> Lived:
 def test_everything_was_done_that_is_looked_for(life: Lived) -> None:
     """Otherwise nothing could be found."""
     opened = {"control", "control, malformed", "CDP", "CDP by ticket", "CDP of a page", "live", "live of a person"}
+    assert {what: life.statuses[what] for what in opened} == dict.fromkeys(opened, 101)
     assert {what for what, status in life.statuses.items() if status == 101} == opened
     assert life.statuses["a login that is used"] == life.statuses["a token in a query"] == 200
     assert life.statuses["a login without its word"] == life.statuses["a login with a wrong token"] == 401

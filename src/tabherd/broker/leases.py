@@ -95,7 +95,8 @@ class Leases:
     def change_evidence(self, live: LiveSession) -> None:
         """The session has another owner: what was known about the life of the old one does not count."""
         self._owners.forget(live.row.id)
-        live.seen_at = live.row.heartbeat_at
+        # Not when it was asked for: the store may have taken long over it, and the new owner hears of it only now.
+        live.seen_at = self._clock()
         live.cancelled.clear()
         self._registry.tell(live)
 

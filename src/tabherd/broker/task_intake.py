@@ -4,7 +4,8 @@ Invariants:
 - What is on its way to the disk counts as waiting, so that the bound of the queue holds however many come at once. A
   place that was counted is free again when the task is on disk, or never will be.
 - A task is told to the scheduler once it is on disk, whether or not its submitter still waits.
-- Those who are refused are kept as well, and never wait for a store that is away.
+- Those who are refused are kept as well, and never wait for a store that is away. If nobody knows whether one is on
+  disk, it is looked for until that is known: somebody may have to be told of it.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from ..core.model import Task, TaskKey
 from ..core.task_queue import TaskQueue
 from ..errors import StoreUnavailable, TabherdError
 from ..metrics import Metrics
-from ..store.base import Conflict, Insert, Op, Put, Store, is_in_doubt
+from ..store.base import Conflict, Insert, Op, Put, Require, Store, is_in_doubt
 from .events import EventBus
 from .live_task import LiveTask
-from .patience import to_the_end
+from .patience import patiently, to_the_end
 from .task_counts import TaskCounter
 from .task_log import TaskLog
 
@@ -145,6 +146,22 @@ class TaskIntake:
             await self._store.apply(Put(row), *self._on_end(row))
         except StoreUnavailable as error:
             # Who is refused must not wait for that.
-            log.warning("a rejected task is not kept", taskId=row.id, error=error.message)
+            if is_in_doubt(error):
+                self._spawn(self._find_rejected(row))
+            else:
+                log.warning("a rejected task is not kept", taskId=row.id, error=error.message)
         else:
             self._on_saved(row)
+
+    async def _find_rejected(self, row: Task) -> None:
+        """Whether it is on disk after all."""
+        # Asked as a write is, because only what writes knows that nothing of an earlier one is still on its way.
+        absent = Require(Task, row.id, 0)
+        try:
+            if isinstance(await patiently(lambda: self._store.apply(absent)), Conflict):
+                self._on_saved(row)
+            else:
+                log.warning("a rejected task is not kept", taskId=row.id, error="It was lost on its way to the store.")
+        except StoreUnavailable as error:
+            # What may be there is seen to by others, or by the next life.
+            log.info("nobody knows whether a rejected task is on disk", taskId=row.id, error=error.message)

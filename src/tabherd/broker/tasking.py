@@ -12,7 +12,7 @@ import msgspec
 from ..cluster.cluster import Cluster
 from ..config import Config
 from ..core.lifecycle import TaskState
-from ..core.model import Delivery, Node, Task
+from ..core.model import Node, Task
 from ..metrics import Metrics
 from ..store.base import Insert, Op, Store
 from ..store.task_claims import TaskClaims
@@ -87,8 +87,6 @@ class Tasking:
             clock=clock,
             chance=chance,
         )
-        # Written with the end of their task, and to be sent once that is on disk.
-        self._deliveries: dict[str, Delivery] = {}
         self._archive = TaskArchive(
             config=config,
             store=store,
@@ -210,13 +208,12 @@ class Tasking:
         if not row.callback_url:
             return ()
         body = msgspec.json.encode(task_view(row, row.state))
-        delivery = self._deliveries[row.id] = self.webhooks.delivery_for(row, f"task.{row.state}", body)
-        return (Insert(delivery),)
+        return (Insert(self.webhooks.delivery_for(row, f"task.{row.state}", body)),)
 
     def _on_saved(self, row: Task) -> None:
         self._archive.add(row)
-        if (delivery := self._deliveries.pop(row.id, None)) is not None:
-            self.webhooks.committed(delivery)
+        if row.callback_url:
+            self.webhooks.ended(row)
 
     async def _take_up(self, sent: dict[str, int]) -> None:
         """Go on with what waits on disk. A page is read while the one before is taken up."""

@@ -128,8 +128,13 @@ class Webhooks:
             traceparent=task.traceparent,
         )
 
-    def committed(self, delivery: Delivery) -> None:
+    def ended(self, task: Task) -> None:
         """That transaction is on disk: deliver."""
+        self._queue.hold(task.id, _host_of(task.callback_url), self._clock())
+        self._stir.set()
+
+    def committed(self, delivery: Delivery) -> None:
+        """A delivery of another node is this one's now, on disk: deliver."""
         self._hold(delivery)
         self._stir.set()
 

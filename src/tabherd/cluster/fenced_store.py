@@ -8,7 +8,7 @@ Invariants:
 - A change of what stands whose answer was lost is answered when it is known whether it happened, however long the store
   is away: what this node has in memory and what is on disk must not go apart. Its guards let it happen once only, so it
   is sent again, and a conflict with its own effect is no conflict. Whoever makes something new hears of the doubt, and
-  settles it: nobody waits for what may not be there.
+  settles it: nobody waits for what may not be there. That somebody is to be told of a change is part of the change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from ..core.model import Node, Row, RowT
+from ..core.model import Delivery, Node, Row, RowT
 from ..errors import StoreUnavailable
 from ..store.base import (
     Add,
@@ -135,9 +135,9 @@ class FencedStore:
 
 
 def _is_change(ops: tuple[Op, ...]) -> bool:
-    """Whether all it does is to change or remove what stands."""
-    kinds = {type(op) for op in ops}
-    return bool(kinds & {Update, Delete}) and Insert not in kinds
+    """Whether all it does is to change or remove what stands, and to have somebody told."""
+    is_new = any(isinstance(op, Insert) and not isinstance(op.row, Delivery) for op in ops)
+    return not is_new and any(isinstance(op, Update | Delete) for op in ops)
 
 
 def fenced() -> StoreUnavailable:

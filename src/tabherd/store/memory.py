@@ -28,18 +28,57 @@ class MemoryStore:
         self._state = State({}, {})
         self._is_closed = False
 
-    async def apply(self, *ops: Op) -> Outcome:
+    # --- At once --------------------------------------------------------------------------------------------
+
+    def write(self, *ops: Op) -> Outcome:
+        """What `apply` does, for whoever makes others wait in its own way, as a simulated disk does."""
         self._refuse_if_closed()
         refuse_unstorable(ops)
         (outcome,), _ = evaluate([ops], self._state)
+        return outcome
+
+    def find(self, table: type[RowT], id: str) -> RowT | None:
+        """What `get` does, likewise."""
+        self._refuse_if_closed()
+        return cast("RowT | None", self._state.row(table, id))
+
+    def list_rows(
+        self,
+        table: type[RowT],
+        where: Mapping[str, Scalar | tuple[Scalar, ...]] | None = None,
+        *,
+        after: str = "",
+        limit: int = 1_000,
+        newest_first: bool = False,
+    ) -> list[RowT]:
+        """What `select` does, likewise."""
+        self._refuse_if_closed()
+        filters = wanted(table, where)
+        fitting = (
+            row
+            for id, row in self._state.rows.get(table, {}).items()
+            if (not after or (id < after if newest_first else id > after))
+            and all(getattr(row, field) in values for field, values in filters.items())
+        )
+        rows = (heapq.nlargest if newest_first else heapq.nsmallest)(limit, fitting, key=attrgetter("id"))
+        return cast("list[RowT]", rows)
+
+    def count(self, name: str) -> int:
+        """What `counter` does, likewise."""
+        self._refuse_if_closed()
+        return self._state.counters.get(name, 0)
+
+    # --- As a store -----------------------------------------------------------------------------------------
+
+    async def apply(self, *ops: Op) -> Outcome:
+        outcome = self.write(*ops)
         await asyncio.sleep(0)
         return outcome
 
     async def get(self, table: type[RowT], id: str) -> RowT | None:
-        self._refuse_if_closed()
-        row = self._state.row(table, id)
+        row = self.find(table, id)
         await asyncio.sleep(0)
-        return cast("RowT | None", row)
+        return row
 
     async def select(
         self,
@@ -50,21 +89,12 @@ class MemoryStore:
         limit: int = 1_000,
         newest_first: bool = False,
     ) -> list[RowT]:
-        self._refuse_if_closed()
-        filters = wanted(table, where)
-        fitting = (
-            row
-            for id, row in self._state.rows.get(table, {}).items()
-            if (not after or (id < after if newest_first else id > after))
-            and all(getattr(row, field) in values for field, values in filters.items())
-        )
-        rows = (heapq.nlargest if newest_first else heapq.nsmallest)(limit, fitting, key=attrgetter("id"))
+        rows = self.list_rows(table, where, after=after, limit=limit, newest_first=newest_first)
         await asyncio.sleep(0)
-        return cast("list[RowT]", rows)
+        return rows
 
     async def counter(self, name: str) -> int:
-        self._refuse_if_closed()
-        value = self._state.counters.get(name, 0)
+        value = self.count(name)
         await asyncio.sleep(0)
         return value
 
