@@ -111,7 +111,7 @@ class SimStore:
             raise StoreUnavailable("the simulated disk is full", cause="full")
         if self._drop_caps:
             ops = tuple(Add(op.counter, op.delta) if isinstance(op, Add) else op for op in ops)
-        outcome = await self._disk.apply(*ops)
+        outcome = self._disk.write(*ops)
         self._life.wrote()
         await self._life.step()
         if self._lose_rate and self._life.strikes("answer of a write is lost", self._lose_rate):
@@ -120,15 +120,15 @@ class SimStore:
 
     async def get(self, table: type[RowT], id: str) -> RowT | None:
         await self._life.step(1.0)
-        return await self._disk.get(table, id)
+        return self._disk.find(table, id)
 
     async def select(self, table: type[RowT], where: Mapping[str, Any] | None = None, **more: Any) -> list[RowT]:
         await self._life.step(1.0)
-        return await self._disk.select(table, where, **more)
+        return self._disk.list_rows(table, where, **more)
 
     async def counter(self, name: str) -> int:
         await self._life.step(1.0)
-        return await self._disk.counter(name)
+        return self._disk.count(name)
 
     async def close(self) -> None:
         """The disk outlives its users."""

@@ -59,9 +59,13 @@ class SteppedLife(Life):
             self.context.copy().run(super().hears, news, *what)
 
     async def step(self, most_ms: float = 3.0) -> None:
-        await super().step(most_ms)
-        if not self.is_over:
-            self._world.check()
+        # As the base class does it: this is where a history is most of the time.
+        if self.is_dead or self.is_over:
+            await self.alive()
+        await self._world.loop.pause(PACE.get().random() * most_ms / 1000)
+        if self.is_dead or self.is_over:
+            await self.alive()
+        self._world.check()
 
     def strikes(self, what: str, rate: float) -> bool:
         is_struck = self._paces.strikes(what, rate)
@@ -88,9 +92,9 @@ class SteppedLife(Life):
         self.death.set_result(None)
         loop = self._world.loop
         self._frozen = loop.unfinished()
-        for handle in (*loop._scheduled, *loop._ready):
-            if handle._context is not None and handle._context.get(LIFE) is self:
-                handle.cancel()
+        for due in (*(timer[2] for timer in loop.timers), *loop.ready):
+            if due.context.get(LIFE) is self:
+                due.cancel()
 
 
 class HeardEvents(EventBus):

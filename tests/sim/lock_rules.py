@@ -50,7 +50,6 @@ class LockRules:
         # The largest fence that was told of each name, and that was on disk, with whose row that was.
         self._told: dict[str, int] = {}
         self._stored: dict[str, tuple[int, str]] = {}
-        self._checked_changes = 0
         # Who stands in each line, in the order of arrival.
         self._lines: dict[str, list[str]] = {}
 
@@ -132,10 +131,7 @@ class LockRules:
     # --- At every step --------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        changes = self._world.disk.changes(NamedLock)
-        if changes == self._checked_changes:
-            return
-        self._checked_changes = changes
+        """What must hold after something was written."""
         for row in self._world.disk.rows(NamedLock).values():
             fence, whose = self._stored.get(row.id, (0, ""))
             if row.ticket_hash != whose and row.fence <= fence:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tabherd import wire
@@ -33,6 +34,7 @@ from tabherd.core.model import ArchivedTask, Checkpoint, Session, Tab
 from tabherd.store.base import Add
 
 from .fakes import SimTab, Target
+from .tally import tally
 
 if TYPE_CHECKING:
     from .world import World
@@ -43,6 +45,8 @@ RECOVERED_S = 8
 REBUILT_MS = 2_000
 # How long an answer may be on its way.
 ANSWER_MS = 100
+# What the row of a session says whose page the broker has.
+_BOUND_STATES = frozenset((*lease.HELD_STATES, LeaseState.CLOSING))
 
 
 class Rules:
@@ -50,6 +54,10 @@ class Rules:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        # What is on disk.
+        self._sessions, self._tabs = world.disk.rows(Session), world.disk.rows(Tab)
+        # What had been written when it was looked at last: anything, and what is judged here.
+        self._checked_writes = 0
         self._checked_changes = 0
         # When each session's owner was last heard of, by the clock and in truth, and which process it named.
         self._heard_at: dict[str, tuple[int, int]] = {}
@@ -172,27 +180,22 @@ class Rules:
     def check(self) -> None:
         """What must hold whenever anything looks at the world."""
         world = self._world
-        rows = world.disk.rows(Session)
-        changes = world.disk.changes(Session, Tab, ArchivedTask, Add)
-        if changes != self._checked_changes:
-            self._checked_changes = changes
-            self._check_fences(rows)
-            self._check_generations()
-            self._check_reaped(rows)
-            self._check_caps([row for row in rows.values() if not is_terminal(LEASE, row.state)])
+        if world.disk.writes != self._checked_writes:
+            self._checked_writes = world.disk.writes
+            self._check_disk()
         if world.life.is_dead:
             return
-        for live in world.broker.registry:
+        rows, stored_tabs = self._sessions, self._tabs
+        for live in world.broker.registry._sessions.values():
             row = rows.get(live.row.id)
-            if row is None or row.state not in (*lease.HELD_STATES, LeaseState.CLOSING):
+            if row is None or row.state not in _BOUND_STATES:
                 world.violate(f"{live.row.id} is bound but its lease row says {row.state if row else 'nothing'}")
             elif live.browser is None and self._is_long_homeless(live.row.id):
                 world.violate(f"{live.row.id} has had no browser for {RECOVERED_S} s")
             elif live.browser is not None and row.context_id != live.row.context_id:
                 world.violate(f"{live.row.id} is bound to a context its row does not name")
             for tab in live.tabs.values():
-                stored = world.disk.rows(Tab).get(tab.row.id)
-                if tab.port is not None and stored is None:
+                if tab.port is not None and tab.row.id not in stored_tabs:
                     world.violate(f"{tab.row.id} is bound but has no row")
                 # One whose browser hangs is replaced when that has been noticed, one whose browser is gone with all of
                 # its session.
@@ -201,6 +204,18 @@ class Rules:
                     self._check_dead(tab.row.id)
                 else:
                     self._dead_since.pop(tab.row.id, None)
+
+    def _check_disk(self) -> None:
+        """What must hold of rows and counters, after something was written."""
+        changes = self._world.disk.changes(Session, Tab, ArchivedTask, Add)
+        if changes == self._checked_changes:
+            return
+        self._checked_changes = changes
+        rows = self._world.disk.rows(Session)
+        self._check_fences(rows)
+        self._check_generations()
+        self._check_reaped(rows)
+        self._check_caps([row for row in rows.values() if not is_terminal(LEASE, row.state)])
 
     def _check_dead(self, tab_id: str) -> None:
         now = self._world.loop.clock_ms()
@@ -281,17 +296,13 @@ class Rules:
                 self._world.violate(f"{row.id} was reaped ({row.end_reason}) {silent_ms} ms after its owner was heard")
 
     def _check_caps(self, open_rows: list[Session]) -> None:
-        recount: Counter[str] = Counter({ARCHIVED: len(self._world.disk.rows(ArchivedTask))})
-        tabs = Counter(tab.session_id for tab in self._world.disk.rows(Tab).values())
+        recount = tally()
+        recount[ARCHIVED] = len(self._world.disk.rows(ArchivedTask))
+        tabs = tally([tab.session_id for tab in self._tabs.values()])
         for row in open_rows:
-            is_pooled = row.state is LeaseState.POOLED
-            counters = (
-                caps.pooled_counters(row.pool, row.key, caps.Caps())
-                if is_pooled
-                else caps.cap_counters(row.pool, row.key, row.agent_id, caps.Caps())
-            )
-            for counter in counters:
-                recount[counter.counter] += 1
+            agent_id = "" if row.state is LeaseState.POOLED else row.agent_id
+            for counter in _counters_of(row.pool, row.key, agent_id):
+                recount[counter] += 1
             pages = 1 if row.state is LeaseState.RESERVED else tabs[row.id]
             recount[caps.tab_counter(row.pool, caps.Caps()).counter] += pages
         counted = self._world.disk.counters
@@ -358,5 +369,13 @@ class Rules:
         return None if tab is None else self._world.disk.rows(Session).get(tab.session.row.id)
 
 
+@cache
+def _counters_of(pool: str, key: str, agent_id: str) -> tuple[str, ...]:
+    """In which counters such a session counts; without an agent, a tab that was given back."""
+    none = caps.Caps()
+    counters = caps.cap_counters(pool, key, agent_id, none) if agent_id else caps.pooled_counters(pool, key, none)
+    return tuple(counter.counter for counter in counters)
+
+
 def _most(names: Iterable[str]) -> int:
-    return max(Counter(names).values(), default=0)
+    return max(tally(names).values(), default=0)

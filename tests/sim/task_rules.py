@@ -28,8 +28,10 @@ from tabherd.broker.task_ending import LATE_QUEUED
 from tabherd.core.lease import HELD_STATES
 from tabherd.core.lifecycle import TASK, TaskState, is_terminal
 from tabherd.core.model import ArchivedTask, Session, Tab, Task, TaskKey
+from tabherd.core.task_queue import TaskQueue
 
 from .fakes import SimTab
+from .tally import tally
 from .task_clients import Asked, parse
 from .task_turns import TaskTurns
 
@@ -61,6 +63,8 @@ class TaskRules:
         # How often each reached its page, and what a page was last reached by.
         self._runs: Counter[str] = Counter()
         self._last_in: dict[str, tuple[str, int]] = {}
+        # What had been written when it was looked at last: anything, and tasks.
+        self._checked_writes = 0
         self._checked_changes = 0
         # What was told of each in this life, and how often its end was told, ever.
         self._told: dict[str, TaskState] = {}
@@ -72,13 +76,17 @@ class TaskRules:
         self._idle_since: dict[str, int] = {}
         # Sessions that were leased for tasks, and their fences: one that was given away is somebody's own.
         self._leased: dict[str, int] = {}
-        # What was there when it was last counted.
-        self._counted: tuple[int, ...] = ()
+        # What was there when it was last looked at, and last counted.
+        self._there: tuple[int, ...] = ()
+        self._counted_tasks: tuple[int, ...] = ()
+        self._counted_sessions = 0
         # Which session every tab has been in, as far as this life of the broker knows.
         self._session_of: dict[str, str] = {}
         # When the broker had taken up what was left; 0: not yet.
         self._settled_at = 0
+        # Of this life.
         self._turns: TaskTurns
+        self._queue: TaskQueue
 
     def begin_life(self) -> None:
         """Another broker: it has told nothing yet."""
@@ -87,7 +95,10 @@ class TaskRules:
         self._unknown_since.clear()
         self._idle_since.clear()
         self._settled_at = 0
+        # Whatever was counted, this one has not.
+        self._there = self._counted_tasks = ()
         self._turns = TaskTurns(self._world)
+        self._queue = self._world.broker.tasking.scheduler.queue
         self._session_of.clear()
 
     # --- What callers hear ----------------------------------------------------------------------------------
@@ -185,6 +196,9 @@ class TaskRules:
     def _look(self) -> None:
         """See what has changed on disk."""
         disk = self._world.disk
+        if disk.writes == self._checked_writes:
+            return
+        self._checked_writes = disk.writes
         changes = disk.changes(Task, ArchivedTask)
         if changes == self._checked_changes or self._world.is_violated:
             return
@@ -257,15 +271,28 @@ class TaskRules:
 
     def check(self) -> None:
         """What must hold whenever anything looks at the world."""
-        self._look()
+        if self._world.disk.writes != self._checked_writes:
+            self._look()
         if self._world.life.is_dead or not self._world.life.is_settled:
             return
-        queue = self._world.broker.tasking.scheduler.queue
-        changes = self._world.disk.changes(Task, Session, Tab)
-        there = (self._world.epoch, changes, self._heard, queue.waiting, queue.in_flight)
-        if there != self._counted:
-            self._counted = there
+        queue = self._queue
+        there = (self._checked_writes, self._heard, len(queue._waiting), len(queue._in_flight))
+        if there != self._there:
+            self._there = there
+            self._check_changes(*there[1:])
+        elif self._unknown_since or self._idle_since:
+            self._check_known()
+            self._check_leases()
+
+    def _check_changes(self, *there: int) -> None:
+        """Something was written, or told, or is in the queue, or not any more."""
+        disk = self._world.disk
+        tasks, sessions = (disk.changes(Task), *there), disk.changes(Session, Tab)
+        if tasks != self._counted_tasks:
             self._check_counts()
+        if (tasks, sessions) != (self._counted_tasks, self._counted_sessions):
+            self._counted_tasks, self._counted_sessions = tasks, sessions
+            self._check_counts_of_sessions()
         elif not self._unknown_since and not self._idle_since:
             return
         self._check_known()
@@ -275,35 +302,41 @@ class TaskRules:
         """What must hold when nothing is left to do but to wait."""
         if self._world.life.is_settled:
             self._settled_at = self._settled_at or self._world.clock_ms()
-            self._turns.check_idle()
-            self._check_deadlines()
+            if self._queue._waiting or self._queue._in_flight:
+                self._turns.check_idle()
+                self._check_deadlines()
 
     def _check_deadlines(self) -> None:
-        if not self._rows:
-            return
-        now, queue = self._world.clock_ms(), self._world.broker.tasking.scheduler.queue
+        now, queue, scheduler = self._world.clock_ms(), self._queue, self._world.broker.tasking.scheduler
         for task_id in (*queue._waiting, *queue._in_flight):
             late_ms = now - max(self._rows[task_id].deadline_at, self._settled_at) - self._world.set_ms
-            if late_ms > LATE_MS:
+            if late_ms <= LATE_MS:
+                continue
+            live = scheduler.find(task_id)
+            # One whose first try is being written down ends when that is on disk, which may have refused it once.
+            if live is None or not live.is_being_updated:
                 self._world.violate(f"{task_id} is not over {late_ms} ms after its deadline")
 
     def _check_counts(self) -> None:
-        broker = self._world.broker
-        queue, stats = broker.tasking.scheduler.queue, broker.tasking.verbs.stats()
-        waiting = Counter(task.agent_id for task in queue._waiting.values())
-        flying = Counter(task.agent_id for task in queue._in_flight.values())
+        queue, stats = self._queue, self._world.broker.tasking.verbs.stats()
+        waiting = tally([task.agent_id for task in queue._waiting.values()])
+        flying = tally([task.agent_id for task in queue._in_flight.values()])
+        agents, total = waiting.keys() | flying.keys(), (len(queue._waiting), len(queue._in_flight))
         for agent, counts in (("", stats.metrics), *stats.metrics.agents.items()):
-            there = waiting[agent] + flying[agent] if agent else waiting.total() + flying.total()
+            there = waiting[agent] + flying[agent] if agent else sum(total)
             over = counts.tasks_completed + counts.tasks_failed + counts.tasks_cancelled + counts.tasks_rejected
             if counts.tasks_submitted != over + there:
                 self._world.violate(f"{agent or 'all'}: {counts.tasks_submitted} came, {over} ended, {there} are there")
         counted = {agent: (each.queued, each.inflight) for agent, each in stats.queue.agents.items()}
-        if counted != {agent: (waiting[agent], flying[agent]) for agent in waiting | flying}:
+        if counted != {agent: (waiting[agent], flying[agent]) for agent in agents}:
             self._world.violate(f"the queue says {counted}, a recount says {dict(waiting)} and {dict(flying)}")
-        if (stats.queue.total_queued, stats.queue.total_inflight) != (waiting.total(), flying.total()):
+        if (stats.queue.total_queued, stats.queue.total_inflight) != total:
             self._world.violate(f"the queue says {stats.queue}, a recount {dict(waiting)} and {dict(flying)}")
+
+    def _check_counts_of_sessions(self) -> None:
+        broker, queue = self._world.broker, self._queue
         self._session_of |= {tab_id: live.row.id for live in broker.registry for tab_id in live.tabs}
-        of_session: Counter[str] = Counter()
+        of_session = tally()
         for task_id in (*queue._waiting, *queue._in_flight):
             row = self._rows[task_id]
             # One whose tab is gone ends a little later.
@@ -314,7 +347,8 @@ class TaskRules:
 
     def _check_known(self) -> None:
         """The scheduler has everything that waits on disk."""
-        now, scheduler = self._world.clock_ms(), self._world.broker.tasking.scheduler
+        # In truth, and not by a clock that may be set meanwhile.
+        now, scheduler = self._world.loop.clock_ms(), self._world.broker.tasking.scheduler
         unknown = {
             row.id
             for row in self._world.disk.rows(Task).values()
@@ -327,8 +361,8 @@ class TaskRules:
 
     def _check_leases(self) -> None:
         """A session that was leased for a task does not outlive it."""
-        now, queue = self._world.clock_ms(), self._world.broker.tasking.scheduler.queue
-        places = Counter(task.agent_id for task in queue._in_flight.values() if not task.is_serial)
+        now, queue = self._world.clock_ms(), self._queue
+        places = tally([task.agent_id for task in queue._in_flight.values() if not task.is_serial])
         idle: set[str] = set()
         sessions, processes = self._world.disk.rows(Session), self._world.processes
         for session_id, fence in self._leased.items():

@@ -13,11 +13,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from tabherd.core.lifecycle import TaskState
 from tabherd.core.task_queue import Waiting
+
+from .tally import tally
 
 if TYPE_CHECKING:
     from .world import World
@@ -59,7 +60,7 @@ class TaskTurns:
         self._taken += 1
         agents = {task.agent_id for task in waiting}
         self._since = {agent: self._since.get(agent, self._taken) for agent in agents}
-        load = Counter(task.agent_id for task in flying)
+        load = tally([task.agent_id for task in flying])
         if taken not in able or any(task.lane == taken.lane and task.is_serial for task in flying):
             self._world.violate(f"{taken.id} of {taken.agent_id} is taken over a limit: {dict(load)} {self._limits}")
         for other in able:
@@ -78,7 +79,7 @@ class TaskTurns:
 
     def _able(self, free: list[Waiting], waiting: list[Waiting], flying: list[Waiting]) -> list[Waiting]:
         """Those that could be taken, of those whose lane is free."""
-        limits, load = self._queue.limits, Counter(task.agent_id for task in flying)
+        limits, load = self._queue.limits, tally([task.agent_id for task in flying])
         if len(flying) >= limits.workers:
             return []
         agents = {task.agent_id for task in (*waiting, *flying)}

@@ -1,7 +1,7 @@
 """Whoever wants to hear of the end of tasks in a simulated history, and what must hold of what it hears.
 
 Invariants:
-- the end of a task is told only when it is on disk, and as it is there;
+- the end of a task is told only when it is on disk, and as it is there, signed and with the headers that say so;
 - every task that ended and has a callback is told of until the receiver took it, or as often as the settings say; a
   kill may cost an attempt, and never the last one;
 - nothing is sent any more once it is on disk that the receiver has taken it, or that it was given up;
@@ -10,6 +10,8 @@ Invariants:
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Address
@@ -18,9 +20,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tabherd.broker.broker import Broker
+from tabherd.broker.task_rows import task_view
 from tabherd.broker.webhook_send import Post, Reply, Unanswered
 from tabherd.core.lifecycle import DELIVERY, DeliveryState, is_terminal
-from tabherd.core.model import ArchivedTask, Delivery, Task
+from tabherd.core.model import Delivery, Task
 from tabherd.egress.policy import Address
 
 from .fakes import Life
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 RECEIVER = "receiver.test"
 CALLBACK_URL = f"http://{RECEIVER}/ended"
+# What brokers in a history sign with.
+SECRET = b"secret"
 # How often it refuses, and how often it never answers.
 REFUSE_RATE = 0.25
 SILENT_RATE = 0.1
@@ -48,11 +53,15 @@ class Receiver:
     def listen(self, broker: Broker, life: Life) -> None:
         """This broker sends to it."""
 
+        webhooks = broker.tasking.webhooks
+
         async def send(post: Post) -> Reply:
+            for wrong in wrong_moment(post, webhooks._clock()):
+                self._world.violate(wrong)
             return await self._hear(post, life)
 
-        broker.tasking.webhooks._resolve = _resolve
-        broker.tasking.webhooks._send = send
+        webhooks._resolve = resolve
+        webhooks._send = send
 
     async def _hear(self, post: Post, life: Life) -> Reply:
         world, task_id = self._world, post.headers["X-Tabherd-Task-ID"]
@@ -60,12 +69,10 @@ class Receiver:
         await life.step(10.0)
         world.coverage.verbs["deliver webhook"] += 1
         self._sent[task_id] += 1
-        told = msgspec.json.decode(post.body)["state"]
-        world.tell(f"the receiver hears that {task_id} is {told}")
-        end = world.disk.rows(Task).get(task_id) or world.disk.rows(ArchivedTask).get(task_id)
+        world.tell(f"the receiver hears that {task_id} is {told_state(post)}")
         delivery = world.disk.rows(Delivery).get(task_id)
-        if end is not None and end.state != told:
-            world.violate(f"the receiver is told that {task_id} is {told}, on disk it is {end.state}")
+        for wrong in wrong_in(post, world.task_rules.ends.get(task_id)):
+            world.violate(wrong)
         if delivery is None or is_terminal(DELIVERY, delivery.state):
             world.violate(f"{task_id} is told of although that is {delivery.state if delivery else 'not'} on disk")
         if self._sent[task_id] > world.config.webhooks.attempts_max + len(world.lives) + self._doubts:
@@ -94,5 +101,36 @@ class Receiver:
         return self._world.coverage.faults["answer of a write is lost"]
 
 
-async def _resolve(name: str) -> Sequence[Address]:
+async def resolve(name: str) -> Sequence[Address]:
+    """Where the receiver is."""
     return (IPv4Address("127.0.0.1"),)
+
+
+def told_state(post: Post) -> str:
+    """What the task has become, as the receiver is told."""
+    return str(msgspec.json.decode(post.body)["state"])
+
+
+def wrong_in(post: Post, end: Task | None) -> Iterator[str]:
+    """What a receiver is told that is not so, of a task that has ended like that on disk, if it has."""
+    headers, told = post.headers, told_state(post)
+    task_id = headers["X-Tabherd-Task-ID"]
+    if end is None:
+        yield f"the receiver is told that {task_id} is {told} before that is on disk"
+        return
+    if end.state != told:
+        yield f"the receiver is told that {task_id} is {told}, on disk it is {end.state}"
+    if post.body != msgspec.json.encode(task_view(end, end.state)):
+        yield f"the receiver is told of {task_id} what is not on disk: {post.body.decode()}"
+    if headers["X-Tabherd-Event"] != f"task.{end.state}":
+        yield f"the end of {task_id} is told as {headers['X-Tabherd-Event']}, it is {end.state}"
+    signed = headers["X-Tabherd-Timestamp"].encode() + b"." + post.body
+    if headers["X-Tabherd-Signature"] != f"sha256={hmac.new(SECRET, signed, hashlib.sha256).hexdigest()}":
+        yield f"the end of {task_id} is told with a signature that is not right"
+
+
+def wrong_moment(post: Post, now: int) -> Iterator[str]:
+    """Whether an attempt that is made now, by the clock of whoever makes it, says another time."""
+    timestamp = int(post.headers["X-Tabherd-Timestamp"])
+    if timestamp != now // 1000:
+        yield f"the end of {post.headers['X-Tabherd-Task-ID']} is told at {now} ms, and says {timestamp} s"

@@ -20,14 +20,19 @@ from tabherd.broker.granting import Granting
 from tabherd.broker.lock_rows import LockRows
 from tabherd.broker.scheduler import Scheduler
 from tabherd.broker.takeover import Takeover
+from tabherd.broker.task_intake import TaskIntake
 from tabherd.broker.task_pool import TaskPool
+from tabherd.broker.task_takeover import TaskTakeover
+from tabherd.broker.tasking import Tasking
 from tabherd.broker.waiting_rows import WaitingRows
+from tabherd.broker.webhooks import Webhooks
 from tabherd.cluster.clock import ClusterClock
 from tabherd.cluster.fenced_store import FencedStore
 from tabherd.cluster.membership import Membership, _heard_at
 from tabherd.core import lease
 from tabherd.core.gate import Gate
-from tabherd.core.model import Beat, Node, Session, Tab, Waiter, changed
+from tabherd.core.lifecycle import DeliveryState
+from tabherd.core.model import Beat, Delivery, Node, Session, Tab, Waiter, changed
 from tabherd.store.base import Add, Applied, Outcome, Put, Require, Update
 
 from .world import World
@@ -166,6 +171,22 @@ def _forget_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Commands, "_check_again", _nothing)
 
 
+# --- Webhooks -------------------------------------------------------------------------------------------------------
+
+
+async def _leave_them_to_it(self: TaskTakeover, gone: Node) -> int:
+    return 0
+
+
+async def _take_on_whatever_stands(self: TaskTakeover, gone: Node) -> int:
+    rows = await self._store.select(Delivery, {"state": DeliveryState.PENDING.value})
+    for row in rows:
+        if row.node_id == gone.id:
+            await self._store.apply(Put(changed(row, node_id=self._node_id)))
+            self._webhooks.committed(row)
+    return len(rows)
+
+
 SAFEGUARDS: dict[str, Patch] = {
     "every write requires the row of its node": patching(
         FencedStore, "_fence", property(_any_row, _nothing), "nothing that could change"
@@ -196,6 +217,13 @@ SAFEGUARDS: dict[str, Patch] = {
     "of several nodes one grants a waiter": patching(WaitingRows, "granting", _grant_whatever_stands),
     "a place that nobody comes for is taken back": patching(Granting, "_keep", _keep_for_ever),
     "tasks of which no hint came are found by looking": patching(task_pool, "LOOK_S", NEVER_S, "never"),
+    "that somebody is to be told is written with the end of a task": patching(Tasking, "_on_end", _nothing),
+    "what a dead node was to tell is told by another": patching(TaskTakeover, "_settle_deliveries", _leave_them_to_it),
+    "of several survivors one takes on what a dead node was to tell": patching(
+        TaskTakeover, "_settle_deliveries", _take_on_whatever_stands
+    ),
+    "an attempt to tell is written down before the next": patching(Webhooks, "_record", _nothing_async),
+    "a rejected task that was not answered is looked for": patching(TaskIntake, "_find_rejected", _nothing_async),
 }
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.sim.script import PACE, Pace
 
-from tabherd.core.model import Row, RowT
+from tabherd.core.model import RowT
 from tabherd.errors import StoreUnavailable
 from tabherd.store.base import IN_DOUBT, Op, Outcome
 from tabherd.store.evaluate import evaluate
@@ -31,6 +31,8 @@ WAY_S = 0.003
 STATEMENT_LIMIT_S = 2.0
 # How often an answer is lost although the database has done its part.
 LOST_RATE = 0.002
+# The same while the way back is bad.
+LOSSY_RATE = 0.3
 # How often a message that a cut has caught arrives after it all the same.
 LATE_RATE = 0.5
 
@@ -45,6 +47,8 @@ class Database(MemoryStore):
         self.is_away = False
         # Whether whoever asks meanwhile hears nothing, instead of a refusal.
         self.is_silent = False
+        # Whether many answers are lost.
+        self.is_lossy = False
         # How late it answers.
         self.slow_s = 0.0
         # How late it has ever answered.
@@ -70,16 +74,6 @@ class Database(MemoryStore):
     @property
     def counters(self) -> dict[str, int]:
         return self._state.counters
-
-    def read(self, table: type[RowT], where: Mapping[str, Any] | None, more: Mapping[str, Any]) -> list[Row]:
-        """What `select` answers; it never waits here."""
-        reading = self.select(table, where, **more)
-        reading.send(None)
-        try:
-            reading.send(None)
-        except StopIteration as answer:
-            return list(answer.value)
-        raise AssertionError("a select in memory suspends once")
 
 
 class Line:
@@ -128,7 +122,7 @@ class Line:
         return await self.ask(lambda: self._database.row(table, id))
 
     async def select(self, table: type[RowT], where: Mapping[str, Any] | None = None, **more: Any) -> list[RowT]:
-        return await self.ask(lambda: self._database.read(table, where, more))  # type: ignore[arg-type,return-value]
+        return await self.ask(lambda: self._database.list_rows(table, where, **more))
 
     async def counter(self, name: str) -> int:
         return await self.ask(lambda: self._database.counters.get(name, 0))
@@ -172,7 +166,8 @@ class Line:
             # A rule that was broken has been noted; whoever asked goes the way of its own process.
             self._later(0.0, self._fail, answer, error)
             return
-        if is_write and pace.strikes("answer of the database is lost", LOST_RATE):
+        lost_rate = LOSSY_RATE if self._database.is_lossy else LOST_RATE
+        if is_write and pace.strikes("answer of the database is lost", lost_rate):
             self._world.tell("  an answer of the database is lost")
             self._later(self._way_s(pace), self._refuse, answer, IN_DOUBT)
         else:

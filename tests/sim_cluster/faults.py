@@ -1,5 +1,5 @@
 """What happens to a simulated cluster: nodes are killed, stopped, cut off and told to stop; the database goes away for
-everybody or is slow; pages crash and browsers die.
+everybody, is slow or loses answers; pages crash and browsers die.
 
 Several of these may overlap. In the end everything is healed: no fault outlasts the history.
 """
@@ -59,9 +59,11 @@ class Faults:
             await self._outage()
         elif dice < 0.76:
             await self._slowness()
-        elif dice < 0.82:
+        elif dice < 0.80:
+            await self._losses()
+        elif dice < 0.85:
             await self._restart(machine)
-        elif dice < 0.92:
+        elif dice < 0.93:
             self._crash_page(machine)
         else:
             self._kill_browser(machine)
@@ -157,6 +159,16 @@ class Faults:
         database.slow_s = 0.0
         database.troubled_until_s = self._world.loop.now_s
         self._world.tell("the database is as fast as ever")
+
+    async def _losses(self) -> None:
+        """Writes are done, and often nobody hears so."""
+        database = self._world.database
+        self._world.tell("answers of the database are lost")
+        database.is_lossy = True
+        await asyncio.sleep(self._lasting_s())
+        database.is_lossy = False
+        database.troubled_until_s = self._world.loop.now_s
+        self._world.tell("answers of the database arrive again")
 
     # --- Browsers -------------------------------------------------------------------------------------------
 

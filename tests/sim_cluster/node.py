@@ -14,6 +14,7 @@ from tests.broker.claim_twin import ClaimTwin
 from tests.sim.fakes import NO_FILES, SimLauncher, SimMarks, SimOwners, SimTab
 from tests.sim.fakes import Process as Chromium
 from tests.sim.script import PACE
+from tests.sim.webhook_rules import SECRET
 
 from tabherd import errors, wire
 from tabherd.actions.progress import Progress
@@ -93,6 +94,7 @@ class FencedClaims(ClaimTwin):
         if self._life.is_shut_out:
             self._world.violate(f"{self._node.id} (epoch {self._node.epoch}) writes {row.id} after its end")
         self._world.task_rules.wrote(before, row, self._life)
+        self._world.webhook_rules.wrote({(Task, row.id): before}, (row,), self._life)
 
     def _refuse_fenced(self) -> None:
         try:
@@ -145,7 +147,7 @@ class NodeLife:
             credentials=Credentials(store),
             marks=SimMarks(machine.marks, self.touch),
             task_marks=SimMarks(machine.task_marks, self.touch),
-            webhook_secret=b"secret",
+            webhook_secret=SECRET,
             files_dir=NO_FILES,
             memory_bytes=1 << 34,
             clock=self.clock,
@@ -155,6 +157,7 @@ class NodeLife:
             locks=self.locks,
             cluster=cluster,
         )
+        world.receiver.listen(self)
         place = Joined(
             cluster=cluster,
             store=store,

@@ -4,7 +4,8 @@ Invariants (checked at every transaction that lands, and at every command that r
 - a node that others have ended writes nothing, however late, and reaches no page;
 - nobody is declared dead who could beat, and nobody because the database was away for everybody;
 - a session is written by the node that has it, and changes nodes only when that one is over; then it does so soon, if
-  any other node is well;
+  any other node is well; the same holds of tasks, and of what somebody is to be told;
+- a node is forgotten when nothing is left of it;
 - fences only grow, and every change of owner has a larger one;
 - what is over stays over;
 - counters equal a recount of the rows, and no cap is exceeded by all nodes together;
@@ -30,7 +31,7 @@ from tabherd import wire
 from tabherd.broker.task_archive import ARCHIVED
 from tabherd.core import caps, lease
 from tabherd.core.lifecycle import LEASE, LeaseState, NodeState, is_terminal
-from tabherd.core.model import ArchivedTask, Checkpoint, NamedLock, Node, Row, Session, Tab, Task, Waiter
+from tabherd.core.model import ArchivedTask, Checkpoint, Delivery, NamedLock, Node, Row, Session, Tab, Task, Waiter
 from tabherd.store.base import Add, Applied, Delete, Insert, Op, Outcome, Put, Require, Update
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 ANSWER_MS = 150
 # How long after its trouble is over a node may not have beaten yet.
 BEATEN_S = 0.7
-# How long after the death of a node somebody has taken up its sessions.
+# How long after the death of a node somebody has taken up what it had.
 TAKEN_S = 6.0
 # Tables whose rows are counted.
 COUNTED = (Session, Tab, Waiter, ArchivedTask)
@@ -111,14 +112,20 @@ class Rules:
                     is_counted = True
                 case Delete(table=table, id=id):
                     is_counted = is_counted or table in COUNTED
-                    if isinstance(gone := before.rows[table, id], NamedLock):
-                        world.lock_rules.removed(gone, writer)
+                    match before.rows[table, id]:
+                        case NamedLock() as gone:
+                            world.lock_rules.removed(gone, writer)
+                        case Delivery() as gone:
+                            world.webhook_rules.removed(gone, writer)
+                        case _:
+                            pass
                 case Require():
                     pass
                 case _:
                     assert row is not None
                     is_counted = is_counted or type(row) in COUNTED
                     self._check_row(before.rows[type(row), row.id], row, writer)
+        world.webhook_rules.wrote(before.rows, [row for row in outcome.rows if row is not None], writer)
         if is_counted:
             self._check_counts()
 
@@ -129,6 +136,8 @@ class Rules:
                 self._check_session(old, new, writer)
             case Node(state=NodeState.DEAD) if isinstance(old, Node) and old.state is NodeState.UP:
                 self._check_death(new)
+            case Node(state=NodeState.GONE) if left := self._left_by(new.id):
+                self._world.violate(f"{new.id} is forgotten, and this is still its own: {left}")
             case Task():
                 assert old is None or isinstance(old, Task)
                 self._world.task_rules.wrote(old, new, writer)
@@ -196,14 +205,15 @@ class Rules:
         row = world.database.row(Node, dead.id)
         if not is_well or not well or row is None or row.version != dead.version or world.is_violated:
             return
-        held = [
-            session.id
-            for session in world.database.rows(Session).values()
-            if session.node_id == dead.id and session.state in lease.HELD_STATES
-        ]
-        if held:
+        if left := self._left_by(dead.id):
             # Noted only: this is nobody's call.
-            world.note_violation(f"{held} are still {dead.id}'s, which is over, although {well[0]} is well")
+            world.note_violation(f"{left} are still {dead.id}'s, which is over, although {well[0]} is well")
+
+    def _left_by(self, node_id: str) -> list[str]:
+        """What a node has that others take up when it is over."""
+        sessions = self._world.database.rows(Session).values()
+        held = [row.id for row in sessions if row.node_id == node_id and row.state in lease.HELD_STATES]
+        return [*held, *self._world.task_rules.live_of(node_id), *self._world.webhook_rules.pending_of(node_id)]
 
     def _check_counts(self) -> None:
         database = self._world.database

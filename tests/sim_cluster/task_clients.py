@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from tests.sim.clients import AGENTS, caller_of
+from tests.sim.webhook_rules import CALLBACK_URL
 
 from tabherd import errors, wire
 from tabherd.broker.broker import Broker
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 # How long a task may take from its submission on.
 DEADLINES_MS = (400, 1_500, 4_000, 8_000)
+# How many are submitted at once; the most are more than an agent may have waiting.
+BATCHES = (1, 1, 1, 1, 1, 1, 1, 2, 2, 4, 4, 12)
+# How many of a batch somebody looks after.
+FOLLOWED_MAX = 4
+# How often somebody is to be called at the end.
+CALLBACK_RATE = 0.4
 PATIENCE_S = 12.0
 # What a client that heard nothing may hear.
 UNHEARD = (errors.TabherdError, ConnectionLost, asyncio.CancelledError)
@@ -58,9 +65,9 @@ class TaskClients:
                 continue
             begin(deed)
             await asyncio.sleep(self._chance.random() * 4)
-            batch = [self._ask(agent) for _ in range(self._chance.choice((1, 1, 1, 2, 4)))]
+            batch = [self._ask(agent) for _ in range(self._chance.choice(BATCHES))]
             ids = await self._submit(batch) if len(batch) == 1 else await self._submit_batch(agent, batch)
-            for task_id in ids:
+            for task_id in ids[:FOLLOWED_MAX]:
                 await self._world.quietly(self._follow(agent, task_id))
 
     def _ask(self, agent: str) -> Asked:
@@ -85,6 +92,7 @@ class TaskClients:
             "idempotency_key": label if has_key else None,
             "idempotent": is_idempotent,
             "priority": chance.choice((0, 0, 1)),
+            "callback_url": CALLBACK_URL if chance.random() < CALLBACK_RATE else None,
         }
         asked = Asked(label=label, agent=agent, fields=fields, is_idempotent=is_idempotent, has_key=has_key)
         world.task_rules.ask(asked)

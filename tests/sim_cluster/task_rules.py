@@ -33,7 +33,7 @@ class TaskRules:
         self._asked: dict[str, Asked] = {}
         # Tasks that were acknowledged, by label, and how each ended.
         self._ids: dict[str, str] = {}
-        self._ends: dict[str, Task] = {}
+        self.ends: dict[str, Task] = {}
         # How often each step reached a page.
         self._runs: Counter[str] = Counter()
 
@@ -47,12 +47,12 @@ class TaskRules:
         world.tell(f"{asked.label} of {asked.agent} is {task_id}")
         if self._ids.setdefault(asked.label, task_id) != task_id:
             world.violate(f"{asked.label} is {task_id} after it was {self._ids[asked.label]}")
-        if task_id not in world.database.rows(Task) and task_id not in self._ends:
+        if task_id not in world.database.rows(Task) and task_id not in self.ends:
             world.violate(f"{task_id} was acknowledged but is not on disk")
 
     def told(self, task_id: str, state: str) -> None:
         self._world.tell(f"{task_id} is {state}")
-        end = self._ends.get(task_id)
+        end = self.ends.get(task_id)
         if is_terminal(TASK, TaskState(state)) and (end is None or end.state != state):
             self._world.violate(f"{task_id} is said to be {state}, but on disk it is {end.state if end else 'alive'}")
 
@@ -63,14 +63,19 @@ class TaskRules:
         world = self._world
         if world.is_violated:
             return
-        if (end := self._ends.get(new.id)) is not None and end.state is not new.state:
+        if (end := self.ends.get(new.id)) is not None and end.state is not new.state:
             world.violate(f"{new.id} was {end.state} and is {new.state}")
         if old is not None and old.node_id and writer is not None and old.node_id != writer.node.id:
             node = world.database.row(Node, old.node_id)
             if node is not None and node.state is NodeState.UP:
                 world.violate(f"{writer.node.id} writes {new.id}, which {old.node_id} has")
         if is_terminal(TASK, new.state):
-            self._ends[new.id] = new
+            self.ends[new.id] = new
+
+    def live_of(self, node_id: str) -> list[str]:
+        """What that node has claimed or been given, and is not over."""
+        rows = self._world.database.rows(Task).values()
+        return [row.id for row in rows if row.node_id == node_id and not is_terminal(TASK, row.state)]
 
     def check_run(self, life: NodeLife, label: str) -> None:
         """It is sent to a page."""
@@ -91,7 +96,7 @@ class TaskRules:
     def left(self) -> Iterator[str]:
         world = self._world
         for label, task_id in self._ids.items():
-            end = self._ends.get(task_id)
+            end = self.ends.get(task_id)
             if end is None:
                 yield f"{task_id} ({label}) was acknowledged and never ended"
             elif end.state is TaskState.DONE and not any(self._runs[name] for name in (label, f"{label}.0")):

@@ -1,6 +1,7 @@
 """One simulated history of several nodes: who uses them, and what happens to them.
 
-What is played here is judged by `rules`, `task_rules` and `lock_rules`. A history is decided by its seed alone.
+What is played here is judged by `rules`, `task_rules`, `webhook_rules` and `lock_rules`. A history is decided by its
+seed alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import structlog
 from tests.broker.claim_twin import Turns
 from tests.sim.fakes import SimTab, Violation, sim_perform
 from tests.sim.script import PACE, Script
+from tests.sim.webhook_rules import RECEIVER
 
 from tabherd import config, errors, wire
 from tabherd.actions.progress import Progress
@@ -30,10 +32,12 @@ from .lock_rules import LockRules
 from .lock_server import LockServer
 from .machine_loop import MachineLoop
 from .node import Machine, NodeLife
+from .receiver import Receiver
 from .rules import Rules
 from .tab_rules import TabRules
 from .task_clients import TaskClients
 from .task_rules import TaskRules
+from .webhook_rules import WebhookRules
 
 T = TypeVar("T")
 # A quarter of the defaults, so that a history is short; what counts is how they relate to each other.
@@ -66,6 +70,7 @@ CONFIG = config.Config(
         result_ttl_s=15,
     ),
     retention=config.Retention(tasks_s=60, rejected_max=3),
+    webhooks=config.Webhooks(allow_hosts=(RECEIVER,), retry_ms=500, limit_ms=1_500, max_inflight_per_host=2),
     cluster=CLUSTER,
 )
 # Nobody acts for longer than this, whatever it waits for.
@@ -92,15 +97,19 @@ class World:
         self.history: list[str] = []
         weather = self.script.chance("weather")
         scheduler = msgspec.structs.replace(CONFIG.scheduler, attempts_max=weather.choice((1, 2)))
-        self.config = msgspec.structs.replace(CONFIG, scheduler=scheduler)
+        tries = self.script.chance("webhooks").choice((1, 2, 3, 4))
+        webhooks = msgspec.structs.replace(CONFIG.webhooks, attempts_max=tries)
+        self.config = msgspec.structs.replace(CONFIG, scheduler=scheduler, webhooks=webhooks)
         self.rules = Rules(self)
         self.task_rules = TaskRules(self)
+        self.webhook_rules = WebhookRules(self)
         self.lock_rules = LockRules(self)
         self.tab_rules = TabRules(self)
         self.database = Database(self)
         self.turns = Turns(self.database)
         self.lock_server = LockServer()
         self.front_door = FrontDoor(self)
+        self.receiver = Receiver(self)
         # Of all nodes, in the order in which they began.
         self.lives: list[NodeLife] = []
         self._minted = 0
@@ -189,6 +198,7 @@ class World:
         """What is left in the end, and should not be."""
         yield from self.rules.left()
         yield from self.task_rules.left()
+        yield from self.webhook_rules.left()
         yield from self.lock_rules.left()
 
     async def _clear(self) -> None:
