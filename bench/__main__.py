@@ -1,7 +1,8 @@
 """`python -m bench [NAME ...] [--quick] [--json FILE] [--docs]`: run the named benchmarks, or all, and show figures.
 
 With `--docs` the page of benchmarks and its plots are written, each when its benchmark is through; `--redraw` draws the
-plots of the last such run anew and measures nothing. The exit status is 1 when a bar is missed.
+plots of the last such run anew and measures nothing. One that fails does not keep the others from being measured. The
+exit status is 1 when a bar is missed or a benchmark failed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib
 import pkgutil
 import signal
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -47,10 +49,17 @@ def main() -> int:
     machine, date = this_machine(), datetime.datetime.now(datetime.UTC).date().isoformat()
     Console().print(str(machine), highlight=False)
     results: dict[str, dict[str, Figure | Plot]] = {}
+    failed: list[str] = []
     for name in chosen.names or known:
         # Anew for each: others may have come or gone since the first.
-        machine = this_machine()
-        results[name] = _run(name, is_quick=chosen.quick)
+        machine, began_s = this_machine(), time.monotonic()
+        try:
+            results[name] = _run(name, is_quick=chosen.quick)
+        except Exception:  # noqa: BLE001 - it is told, and the run has failed
+            Console().print_exception()
+            failed.append(name)
+            continue
+        Console().print(f"{name} took {time.monotonic() - began_s:.0f} s", highlight=False)
         figures, plots = _figures(results[name]), _plots(results[name])
         Console().print(_table(name, figures))
         if chosen.docs:
@@ -59,7 +68,10 @@ def main() -> int:
             PAGE.write_text(with_figures(PAGE.read_text("utf-8"), name, written), "utf-8")
     if chosen.json:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(results)))
-    return 0 if all(figure.is_met for each in results.values() for figure in _figures(each).values()) else 1
+    if failed:
+        Console().print(f"[bold red]Failed: {', '.join(failed)}[/]")
+    missed = [figure for each in results.values() for figure in _figures(each).values() if not figure.is_met]
+    return 1 if failed or missed else 0
 
 
 def _run(name: str, *, is_quick: bool) -> dict[str, Figure | Plot]:
