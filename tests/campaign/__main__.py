@@ -28,7 +28,7 @@ def main() -> int:
     soaking = campaigns.add_parser("soak", help="a crowd at work, a Chromium killed every minute: what grows?")
     soaking.add_argument("--minutes", type=float, default=60)
     soaking.add_argument("--agents", type=int, default=100)
-    soaking.add_argument("--think-s", type=float, default=4.0, help="how long an agent thinks between two things")
+    soaking.add_argument("--think-s", type=float, default=8.0, help="how long an agent thinks between two things")
     crashing = campaigns.add_parser("crash", help="a crowd at work, everything killed under it: what is lost?")
     crashing.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite")
     crashing.add_argument("--kills", type=int, default=100, help="of each thing that can be killed")

@@ -1,6 +1,6 @@
-"""A node is cut off from the database by a network that says nothing: it distrusts itself before others may act.
+"""A node is cut off from the database for long, by a network that says nothing: it distrusts itself before others act.
 
-A short cut costs a pause and nothing else. A long one costs the node its sessions, and none of its writes land late.
+That costs the node its sessions, and none of its writes land late.
 """
 
 from __future__ import annotations
@@ -12,56 +12,15 @@ import httpx
 import msgspec
 import pytest
 from tests.cdp_life.wire_client import wire_client
-from tests.server.conftest import act, open_session, release, value_of
+from tests.server.conftest import open_session, value_of
 from tests.server.effects_site import EffectsSite
 
+from .reporting import PAUSED, REPORT, is_paused
 from .rig import DEAD_AFTER_S, Cluster, ClusterNode, code_of, tab_of, until
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
-PAUSED = (503, "store_unavailable")
 TOO_LATE = {"agentId": "too-late"}
-# Tells the site in which page it runs, the one of before or the one that another node has made.
-REPORT = "fetch('/effect?who=' + (window.mark ?? 'new') + '-%s&at=' + Date.now()).then(() => 1)"
-
-
-def is_paused(client: httpx.Client, session: dict[str, Any], who: str) -> bool:
-    """Whether it refuses a command; one that it takes is told to the site."""
-    answer = act(client, tab_of(session), "evaluate", expression=REPORT % who)
-    assert code_of(answer) in ((200, None), PAUSED), answer.text
-    return answer.status_code != 200
-
-
-async def test_after_a_short_cut_all_goes_on_and_what_cdp_clients_sent_meanwhile_is_done(
-    pair: Cluster, effects: EffectsSite
-) -> None:
-    node, other = pair.nodes
-    epochs = [pair.epoch_of(each) for each in pair.nodes]
-    # With the same token, which the node knows by now: it cannot ask the database about another.
-    with node.client() as here, other.client(node.admin_token) as there:
-        session = open_session(here, agentId="ada", url=effects.url())
-        value_of(here, tab_of(session), "window.mark = 'kept'")
-        async with wire_client(session["webSocketDebuggerUrl"]) as client:
-            page = await client.page()
-            node.wire.swallow()
-            try:
-                await asyncio.to_thread(until, lambda: is_paused(here, session, "short"))
-                assert code_of(here.post("/sessions", json={"agentId": "ada"})) == PAUSED
-                held = await client.send("Runtime.evaluate", {"expression": REPORT % "held"}, page)
-                # Commands to it through the other node, which is well, are refused there.
-                assert code_of(act(there, tab_of(session), "evaluate", expression="1")) == PAUSED
-                assert effects.count("kept-held") == 0
-            finally:
-                node.wire.mend()
-            await client.result(held)
-        await asyncio.to_thread(until, lambda: not is_paused(here, session, "short"))
-        assert value_of(there, tab_of(session), "window.mark") == "kept"
-        release(here, session)
-    assert effects.count("kept-held") == 1
-    assert [pair.epoch_of(each) for each in pair.nodes] == epochs
-
-
-# --- A long cut -------------------------------------------------------------------------------------------------
 
 
 class Cut(msgspec.Struct, kw_only=True):

@@ -583,7 +583,7 @@ def test_a_lock_is_forced_through_any_node(pair: RealCluster) -> None:
 def test_who_waits_on_any_node_is_counted_on_every_node(pair: RealCluster) -> None:
     one, other = pair.nodes
     with one.client() as here, other.client() as there, ThreadPoolExecutor(3) as callers:
-        lock = here.post("/locks/wanted", json={}).json()
+        lock = here.post("/locks/wanted", json={"leaseMs": 300_000}).json()
         waiting = [callers.submit(there.post, "/locks/wanted", json={"waitMs": 60_000}) for _ in range(3)]
         until(lambda: here.get("/locks").json()["locks"][0]["waiters"] == 3)
         here.delete("/locks/wanted", params={"ticket": lock["ticket"]})
