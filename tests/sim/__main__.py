@@ -1,7 +1,7 @@
 """Run simulated histories: `--seeds N` plays N, from `--first F` on, in `--workers W` processes; `--seed K` replays one
-and prints it. A violation is told as the shortest history that shows it. `--coverage` adds which verbs were under way
-when what went wrong; `--ablations` writes the page that says how each safeguard is proven; `--docs` puts the last line
-into docs/campaigns.md.
+and prints it. A violation is told as the shortest history that shows it, and the others are played even so.
+`--coverage` adds which verbs were under way when what went wrong; `--ablations` writes the page that says how each
+safeguard is proven; `--docs` puts the last line into docs/campaigns.md.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from bench.rig.machine import this_machine
 from tests.campaign.page import publish
 
-from .campaign import campaign
+from .campaign import FAILURES_MAX, Played, campaign
 from .coverage import Coverage
 from .minimise import Failure, minimise, play
 from .world import World
@@ -36,24 +36,27 @@ def main() -> int:
     if args.seed is not None:
         return _replay(args.seed)
     machine = this_machine()
-    coverage, count, began = Coverage(), 0, time.perf_counter()
+    all_played, began = Played(0, Coverage(), []), time.perf_counter()
     for played in campaign(range(args.first, args.first + args.seeds), args.workers):
-        coverage.add(played.coverage)
-        count += played.count
-        if played.failures:
-            return _tell(played.failures[0])
+        all_played.add(played)
+        for failure in played.failures:
+            _tell(failure)
+        if len(all_played.failures) >= FAILURES_MAX:
+            print(f"{len(all_played.failures)} violations: enough to look at")
+            return 1
     elapsed_s = time.perf_counter() - began
+    coverage, count = all_played.coverage, all_played.count
     if args.coverage:
         print(coverage.table())
     calls, faults = coverage.verbs.total(), coverage.faults.total()
     said = (
-        f"{count} histories, {calls} calls, {faults} faults, 0 violations, "
+        f"{count} histories, {calls} calls, {faults} faults, {len(all_played.failures)} violations, "
         f"{count / elapsed_s:.0f} histories/s ({elapsed_s:.0f} s)"
     )
     print(said)
     if args.docs:
         publish("histories", f"make sim SEEDS={args.seeds}", said, machine)
-    return 0
+    return 1 if all_played.failures else 0
 
 
 def _replay(seed: int) -> int:
@@ -68,7 +71,7 @@ def _replay(seed: int) -> int:
 
 
 def _tell(failure: Failure) -> int:
-    print(minimise(World, failure).story())
+    print(minimise(World, failure).story(), flush=True)
     return 1
 
 

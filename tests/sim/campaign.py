@@ -16,6 +16,8 @@ from .world import World
 
 # Seeds that a process is given at once.
 CHUNK = 20
+# After so many violations the rest is not played.
+FAILURES_MAX = 10
 
 
 class Played(msgspec.Struct):
@@ -24,6 +26,11 @@ class Played(msgspec.Struct):
     count: int
     coverage: Coverage
     failures: list[Failure]
+
+    def add(self, other: Played) -> None:
+        self.count += other.count
+        self.coverage.add(other.coverage)
+        self.failures += other.failures
 
 
 def play_all(seeds: Sequence[int]) -> Played:
@@ -51,17 +58,20 @@ def campaign(seeds: range, workers: int | None = None) -> Iterator[Played]:
     if workers <= 1:
         yield from map(play_all, chunks)
         return
-    with multiprocessing.get_context("fork").Pool(workers, _begin) as pool:
+    with multiprocessing.get_context("fork").Pool(workers, collect_between) as pool:
         yield from pool.imap(_work, chunks)
 
 
-def _begin() -> None:
+def collect_between() -> None:
     """Cycles are collected between histories only: within one, nothing may depend on when that happens."""
     gc.freeze()
     gc.disable()
 
 
 def _work(seeds: range) -> Played:
-    played = play_all(seeds)
-    gc.collect()
+    played = Played(0, Coverage(), [])
+    for seed in seeds:
+        played.add(play_all([seed]))
+        # After each: the longer garbage is left lying, the longer it takes to find.
+        gc.collect()
     return played
