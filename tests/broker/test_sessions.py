@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 from tests.broker.house import ADA, ADMIN, BOB, House, agent, in_house, run_in_house
@@ -397,3 +398,23 @@ async def test_a_heartbeat_whose_caller_leaves_while_it_is_written_is_known_of(h
     beating.cancel()
     await house.release(session, disposition="pool")
     assert house.row(session).state is LeaseState.POOLED
+
+
+@in_house()
+async def test_a_new_owner_has_its_whole_time_from_when_it_hears_of_its_session(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = house.broker.opening
+    record = opening._record_bound
+
+    async def late(*args: Any) -> Any:
+        rows = await record(*args)
+        # The store takes so long to answer.
+        await asyncio.sleep(100)
+        return rows
+
+    monkeypatch.setattr(opening, "_record_bound", late)
+    session = await house.open()
+    live = house.broker.registry.session(session.session_id)
+    assert live is not None
+    assert live.seen_at == house.broker.clock()

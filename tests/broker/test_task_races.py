@@ -222,3 +222,39 @@ def test_who_has_nothing_in_flight_is_told_to_be_before_whoever_has() -> None:
     queue.finish("b1")
     assert queue.position("b2") == 1
     assert queue.take().id == "b2"  # type: ignore[union-attr]
+
+
+@in_house()
+async def test_a_page_that_dies_before_its_task_is_sent_keeps_nobody_waiting(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.broker.tasking.reconfigure(with_scheduler(house, workers=1))
+    sessions, given_back = house.broker.sessions, asyncio.Event()
+    lease, release = sessions.lease, sessions.release
+    leased: list[str] = []
+
+    async def dying(*args: Any, **more: Any) -> Any:
+        live = await lease(*args, **more)
+        leased.append(live.row.id)
+        if len(leased) == 1:
+            process, (tab,) = house.processes[live.row.browser_id], live.tabs.values()
+            process.crash_page(process.targets[tab.row.target_id])
+        return live
+
+    async def late(*args: Any) -> None:
+        if args[1] == leased[0]:
+            await given_back.wait()
+        await release(*args)
+
+    async def never(*args: Any) -> None:
+        await given_back.wait()
+
+    monkeypatch.setattr(sessions, "lease", dying)
+    monkeypatch.setattr(sessions, "release", late)
+    # Its browser takes long over another page.
+    monkeypatch.setattr(house.broker._recovery, "_replace", never)
+    first, second = await submit(house, "b", BOB), await submit(house, "a")
+    # Neither whose page it was nor anybody else, although that session is not given back.
+    assert [view.state for view in await ended(house, first, second)] == ["done", "done"]
+    assert len(leased) == 3
+    given_back.set()

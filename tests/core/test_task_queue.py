@@ -240,6 +240,14 @@ def test_a_task_that_is_put_back_has_its_old_place() -> None:
     assert drain(queue) == ["t1", "t2"]
 
 
+def test_the_agent_of_a_task_that_is_put_back_keeps_its_turn() -> None:
+    queue = queue_of(task(1, "ada"), workers=1)
+    assert queue.take() is not None
+    queue.add(task(2, "bob"))
+    queue.put_back("t1")
+    assert drain(queue) == ["t1", "t2"]
+
+
 # --- Against a plain model --------------------------------------------------------------------------------------
 
 AGENTS = ["ada", "bob", "cyd", "eve"]
@@ -285,12 +293,11 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data(), is_over=st.booleans())
     def end(self, data: st.DataObject, is_over: bool) -> None:
         ended = self.flying.pop(data.draw(st.sampled_from(sorted(self.flying))))
-        self._forget(ended.agent_id)
         if is_over:
+            self._forget(ended.agent_id)
             self.queue.finish(ended.id)
         else:
             self.queue.put_back(ended.id)
-            self._join(ended.agent_id)
             self.waiting[ended.id] = ended
 
     @precondition(lambda self: self.waiting)

@@ -52,7 +52,15 @@ class TaskTurns:
                 world.violate(f"{taken.id} goes first, but was told to be number {positions[taken.id]}")
             return taken
 
-        queue.take = watched  # type: ignore[method-assign]
+        add = queue.add
+
+        def watched_add(task: Waiting) -> None:
+            if task.agent_id not in queue._agents:
+                # Nothing of it was left: it begins to wait anew.
+                self._since.pop(task.agent_id, None)
+            add(task)
+
+        queue.take, queue.add = watched, watched_add  # type: ignore[method-assign]
 
     # --- Taking ---------------------------------------------------------------------------------------------
 
@@ -126,23 +134,9 @@ class TaskTurns:
         if not task.is_serial:
             scheduler = self._world.broker.tasking.scheduler
             states = [live.state for other in in_lane if (live := scheduler.find(other.id)) is not None]
-            return TaskState.ASSIGNED not in states and not self._is_giving_back(task)
+            return TaskState.ASSIGNED not in states
         tab = self._world.broker.registry.tab(task.lane)
         return not in_lane and (tab is None or tab.gate.hold_for(f"task/{task.id}") is None)
-
-    def _is_giving_back(self, task: Waiting) -> bool:
-        """Whether a session that was leased for a task of that agent is still there, with a tab that cannot be used.
-
-        Its page died before the task was sent to it: that one is given back before another is leased.
-        """
-        broker = self._world.broker
-        leased = (
-            live
-            for live in broker.registry
-            if live.row.agent_id == task.agent_id and live.row.owner_pid == broker.node.pid
-        )
-        controller_id = f"task/{task.id}"
-        return any(tab.gate.hold_for(controller_id) is not None for live in leased for tab in live.tabs.values())
 
     # --- Positions ------------------------------------------------------------------------------------------
 

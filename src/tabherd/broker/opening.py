@@ -251,6 +251,8 @@ class Opening:
             raise
         self._checkpoints.begin(session.id)
         live = self._leases.bind(session, browser, claim, [(tab, seat.tab)])
+        # Not when it was written down: the store may have taken long over that, and its owner hears of it only now.
+        live.seen_at = self._clock()
         if page or request.storage_state is not None:
             # It begins with something to lose.
             self._checkpoints.note(live, origins_of(request.storage_state or wire.StorageState()))

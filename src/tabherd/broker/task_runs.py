@@ -14,6 +14,7 @@ from .. import wire
 from ..core.lifecycle import CommandState
 from ..core.model import Task
 from ..errors import (
+    BrowserCrashed,
     CommandTimedOut,
     LeaseLost,
     SessionNotFound,
@@ -96,6 +97,10 @@ class TaskRuns:
         live = await self._sessions.lease(caller, request, on_place, is_local=True)
         try:
             return await self._act(caller, next(iter(live.tabs.values())), task, on_sent, write_sent)
+        except Blocked:
+            # Nobody waits for a page that died, or was taken, between the lease and the task: the next lease has
+            # another, and no other task of the pool stands behind it.
+            raise BrowserCrashed("The page of its session could not be used before the task was sent.") from None
         finally:
             # What became of the task does not depend on it, and must not wait for a browser that hangs.
             self._spawn(self._give_back(caller, live.row.id, live.row.fence))

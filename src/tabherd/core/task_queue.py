@@ -164,22 +164,11 @@ class TaskQueue:
 
     def finish(self, task_id: str) -> None:
         """A task that was in flight is over."""
-        task = self._in_flight.pop(task_id)
-        agent = self._agents[task.agent_id]
-        self._hide(agent)
-        agent.in_flight -= 1
-        self._show(agent)
-        self._forget(agent)
-        if task.is_serial:
-            lane = self._lanes[task.lane]
-            lane.is_running = False
-            self._freed(lane)
+        self._forget(self._agents[self._land(task_id).agent_id])
 
     def put_back(self, task_id: str) -> None:
-        """A task that was in flight waits again, at its old place."""
-        task = self._in_flight[task_id]
-        self.finish(task_id)
-        self.add(task)
+        """A task that was in flight waits again, at its old place, and its agent keeps its turn."""
+        self.add(self._land(task_id))
 
     def remove(self, task_id: str) -> bool:
         """A task that waits leaves; False if it does not wait."""
@@ -314,6 +303,19 @@ class TaskQueue:
             self._round.seat(last)
             self._show(last)
         return agent
+
+    def _land(self, task_id: str) -> Waiting:
+        """It is in flight no longer."""
+        task = self._in_flight.pop(task_id)
+        agent = self._agents[task.agent_id]
+        self._hide(agent)
+        agent.in_flight -= 1
+        self._show(agent)
+        if task.is_serial:
+            lane = self._lanes[task.lane]
+            lane.is_running = False
+            self._freed(lane)
+        return task
 
     def _forget(self, agent: AgentTasks) -> None:
         if not agent.lanes and not agent.in_flight:
