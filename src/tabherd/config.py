@@ -100,7 +100,8 @@ class Pool(Section, frozen=True, kw_only=True):
     # Fewest browsers, with or without sessions.
     browsers_min: Annotated[int, Meta(ge=0, le=64)] = 1
     # Most browsers, started when callers wait or the warm stock runs low. Shared pools have 1 unless told otherwise;
-    # with source attach or a profile_dir there is never another.
+    # with source attach or a profile_dir there is never another. On one machine all pools together can have 17: there
+    # are no more ports that are safe for a debugger.
     browsers_max: Annotated[int, Meta(ge=1, le=64)] = 4
     # Sessions in one browser: how many a single crash can take along. 1 with isolation browser; in shared pools at
     # least max_tabs, unless told otherwise.
