@@ -21,11 +21,11 @@ from tests.server.conftest import act, open_session, value_of
 from tests.server.effects_site import REPORT, EffectsSite
 from tests.server.tasking import ended, held, reporting, submit, until_running
 
+from .reporting import PAUSED, until_distrust
 from .rig import DEAD_AFTER_S, Cluster, ClusterNode, answer_of, code_of, tab_of, until
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
-PAUSED = (503, "store_unavailable")
 # Longer than others need to declare a node dead, with room for their beats.
 OUTAGE_S = DEAD_AFTER_S + 2.0
 
@@ -74,6 +74,7 @@ async def play(pair: Cluster, effects: EffectsSite) -> Outage:
                 for client, session in zip(clients, before.sessions, strict=True):
                     await asyncio.to_thread(until, lambda c=client, s=session: code_of(look(c, s)) == PAUSED)
                     refusals += refused(client, session)
+                await until_distrust(began)
                 late = await socket.send("Runtime.evaluate", {"expression": REPORT % "held"}, page)
                 # There is nothing to wait for but the time at which somebody could be declared dead.
                 await asyncio.sleep(max(0.0, began + OUTAGE_S - time.monotonic()))

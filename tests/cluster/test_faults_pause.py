@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from tests.cdp_life.wire_client import wire_client
 from tests.server.conftest import act, open_session, release, value_of
 from tests.server.effects_site import EffectsSite
 
-from .reporting import PAUSED, REPORT, is_paused
+from .reporting import PAUSED, REPORT, is_paused, until_distrust
 from .rig import Cluster, code_of, tab_of, until
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -30,8 +31,10 @@ async def test_after_a_short_cut_all_goes_on_and_what_cdp_clients_sent_meanwhile
         async with wire_client(session["webSocketDebuggerUrl"]) as client:
             page = await client.page()
             node.wire.swallow()
+            cut_at_s = time.monotonic()
             try:
                 await asyncio.to_thread(until, lambda: is_paused(here, session, "short"))
+                await until_distrust(cut_at_s)
                 assert code_of(here.post("/sessions", json={"agentId": "ada"})) == PAUSED
                 held = await client.send("Runtime.evaluate", {"expression": REPORT % "held"}, page)
                 # Commands to it through the other node, which is well, are refused there.
