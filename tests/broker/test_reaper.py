@@ -83,16 +83,19 @@ async def test_a_heartbeat_that_is_first_keeps_the_session_from_the_reaper_who_c
     assert (await house.act(session)).ok
 
 
+@pytest.mark.parametrize(
+    "taken_s", [pytest.param(179, id="before the reaper comes"), pytest.param(200, id="while the reaper waits")]
+)
 @in_house(**CALM)
 async def test_whoever_waited_for_the_answer_to_a_heartbeat_was_there_until_then(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    house: House, monkeypatch: pytest.MonkeyPatch, taken_s: int
 ) -> None:
     session = await house.open()
     await house.beat(session)
     save = Sessions._update
 
     async def save_slowly(self: Sessions, live: Any, row: Any) -> Any:
-        await asyncio.sleep(179)
+        await asyncio.sleep(taken_s)
         return await save(self, live, row)
 
     monkeypatch.setattr(Sessions, "_update", save_slowly)

@@ -182,8 +182,6 @@ class Sessions:
         live = await self._access.owned(caller, session_id)
         lease.check_fence(live.row, beat.fence)
         await to_the_end(self._beat(live, beat), self._spawn)
-        # The store may have taken long, and whoever has waited for it was there until now.
-        live.seen_at = self._clock()
         cancelled = list(live.cancelled)
         live.cancelled.clear()
         return wire.HeartbeatAnswer(expires_at=rfc3339(live.row.deadline_at), fence=live.row.fence, cancel=cancelled)
@@ -329,6 +327,9 @@ class Sessions:
             live.row = await self._update(
                 live, changed(live.row, heartbeat_at=self._clock(), is_beating=True, phase=phase)
             )
+            # The store may have taken long, and whoever has waited for it was there until now. Said before the next
+            # one has the session, who may be about to end it for its silence.
+            live.seen_at = self._clock()
 
     async def _bind_to_connections(self, live: LiveSession, connection_id: str, connection: Connection) -> None:
         async with live.mutex:
