@@ -1,7 +1,8 @@
 """Advisory locks of the simulated database: session locks of connections, each of which belongs to one life of a node.
 
 A lock is free when its connection ends on the database's side: released, its process killed, ended by another node
-(`expel`), or found dead after a cut. The node on the other side of a cut hears of it later, if ever.
+(`expel`), or found dead after a cut. The node on the other side of a cut hears of it later, if ever. Whoever is in
+doubt closes the connection; what was sent on it before may still arrive, but only ahead of its end.
 """
 
 from __future__ import annotations
@@ -114,12 +115,14 @@ class LockLink:
         self.clock = world.loop.clock_ms
         # Whether its connections are over, as the database sees it; those that are opened later are not.
         self.is_ended = False
+        # Attempts whose connection was closed.
+        self._given_up: set[asyncio.Future[SimHold]] = set()
         self._server.links.append(self)
 
     async def acquire(self, key: LockKey, timeout_s: float, holder: Holder, beside: AnyHold | None = None) -> AsyncHold:
         turn: asyncio.Future[SimHold] = asyncio.get_running_loop().create_future()
         try:
-            await self._ask(lambda: self._server.queue(self, key, holder, turn))
+            await self._attempt(key, turn, lambda: self._server.queue(self, key, holder, turn))
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(turn)
         except TimeoutError:
@@ -138,13 +141,18 @@ class LockLink:
             return hold
 
         try:
-            return await self._ask(take)
+            return await self._attempt(key, turn, take)
         except BaseException:
             self._give_up(key, turn)
             raise
 
     async def release(self, hold: SimHold) -> None:
-        if not await self._ask(lambda: self._server.free(hold)):
+        try:
+            was_held = await self._ask(lambda: self._server.free(hold))
+        except BaseException:
+            self._closed(self._server.free, hold)
+            raise
+        if not was_held:
             raise LockLost("It was lost before.", name=hold.key.label)
 
     async def list(self) -> list[LockRow]:
@@ -176,10 +184,26 @@ class LockLink:
         # Others are opened when they are needed.
         self.is_ended = self._life.is_over or self._life.process.is_killed
 
+    async def _attempt(self, key: LockKey, turn: asyncio.Future[SimHold], work: Callable[[], T]) -> T:
+        """Have the database give it the lock, or a place in line."""
+
+        def arrive() -> T:
+            result = work()
+            if turn in self._given_up:
+                # The connection was closed after this was sent, so its end is noticed after this, too.
+                self._give_up(key, turn)
+            return result
+
+        return await self._ask(arrive)
+
     def _give_up(self, key: LockKey, turn: asyncio.Future[SimHold]) -> None:
-        """The connection is closed, which the database notices a little later."""
+        self._given_up.add(turn)
+        self._closed(self._server.leave, key, turn)
+
+    def _closed(self, noticed: Callable[..., object], *args: object) -> None:
+        """A connection was closed, which the database notices a little later."""
         loop = self._world.loop
-        loop.call_later(self._world.pace.random() * NOTICED_S, self._server.leave, key, turn, context=loop.outside)
+        loop.call_later(self._world.pace.random() * NOTICED_S, noticed, *args, context=loop.outside)
 
     async def _ask(self, work: Callable[[], T]) -> T:
         try:
