@@ -13,9 +13,10 @@ from tests.broker.house import ADA
 from tests.broker.task_herd import TaskHerd, in_task_herd, run_in_task_herd
 
 from tabherd import config, errors
+from tabherd.broker.task_pool import TASKS_TOPIC
 from tabherd.broker.webhook_send import Post, Reply
-from tabherd.core.lifecycle import DeliveryState, TaskEvent, TaskState
-from tabherd.core.model import ArchivedTask, Delivery, Node, Task, changed
+from tabherd.core.lifecycle import DeliveryState, LeaseState, TaskEvent, TaskState
+from tabherd.core.model import ArchivedTask, Delivery, Node, Session, Task, changed
 from tabherd.store.base import Applied, Insert, Op, Update
 
 # So many moments at which a node may die: before and after each of its writes and claims.
@@ -150,6 +151,31 @@ async def test_tasks_on_a_session_that_is_over_fail_when_their_node_is_gone(herd
     view = await herd.get(herd[2], late.id)
     assert (view.state, view.code) == ("failed", "tab_not_found")
     del herd.disk._state.rows[Node]["nod_3"]
+
+
+@in_task_herd()
+async def test_tasks_on_a_session_that_was_given_back_and_is_kept_in_a_pool_fail_when_their_node_is_gone(
+    herd: TaskHerd,
+) -> None:
+    session = await herd.open(herd[2], key="shop")
+    tab_id, session_id = session.tabs[0].tab_id, session.session_id
+    sample = herd.row(await herd.submit(herd[2], "ada/1", tab_id=tab_id))
+    await herd.until(lambda: herd.states()["done"] == 1)
+    await herd[2].broker.sessions.release(ADA, session_id, disposition="pool")
+    assert [row.state for row in herd.disk.rows(Session)] == [LeaseState.POOLED]
+    gone = Node(id="nod_9", epoch=9, url="", pid=9, started_at=0, version=1)
+    left = changed(sample, state=TaskState.QUEUED, node_id=gone.id, version=1, attempts=0)
+    by_tab, by_session = (
+        changed(left, id="tsk_0tab"),
+        changed(left, id="tsk_0session", tab_id="", session_id=session_id),
+    )
+    herd.disk._state.rows[Node][gone.id] = gone
+    herd.disk._state.rows[Task].update({row.id: row for row in (by_tab, by_session)})
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(member.broker.tasking.settle_node(gone) for member in herd.members.values()))
+    for view in await herd.ended(herd[2], by_tab.id, by_session.id):
+        assert (view.state, view.code) == ("failed", "lease_lost")
+    del herd.disk._state.rows[Node][gone.id]
 
 
 @in_task_herd(nodes=3)
@@ -300,6 +326,67 @@ async def test_what_is_ended_for_a_dead_node_and_was_not_answered_is_told_of(her
     await herd.declare_dead(herd[1])
     await herd.until(lambda: is_all_told(herd, 1), within_s=30)
     assert told == [("nod_2", task_id)]
+
+
+@in_task_herd()
+async def test_a_task_that_ends_while_the_end_of_another_is_written_is_told_of_too(herd: TaskHerd) -> None:
+    told = with_receiver(herd, lambda _: True)
+    session = await herd.open(herd[1])
+    wishes: dict[str, Any] = {"tab_id": session.tabs[0].tab_id, "callback_url": CALLBACK_URL}
+    first = await herd.submit(herd[1], "ada/first-held", **wishes)
+    await herd.until(lambda: herd.sent)
+    second = await herd.submit(herd[1], "ada/second", **wishes)
+    # The end of the first and the start of the second are written in one go, and the end is not answered.
+    scheduler = herd[1].broker.tasking.scheduler
+    scheduler._log._linger = lambda: asyncio.sleep(0.1)  # type: ignore[method-assign]
+    lose_the_answer_to_an_end(herd[1])
+    herd.finished.add("ada/first-held")
+    await herd.until(lambda: herd.row(first).state is TaskState.DONE)
+    live = scheduler.find(second)
+    assert live is not None
+    assert (live.row.state, herd.row(second).state) == (TaskState.RUNNING, TaskState.QUEUED)
+    assert scheduler.cancel(live)
+    await herd.until(lambda: herd.row(second).state is TaskState.CANCELLED)
+    # Whoever dies now leaves it to others to tell of it.
+    assert {row.id for row in herd.disk.rows(Delivery)} == {first, second}
+    await herd.until(lambda: is_all_told(herd, 2), within_s=30)
+    assert sorted(told) == sorted([("nod_1", first), ("nod_1", second)])
+    assert herd.sent == ["ada/first-held"]
+    await herd.release(session)
+
+
+@in_task_herd(nodes=3)
+async def test_what_was_ended_or_taken_on_for_a_dead_node_is_known_whatever_others_do_with_the_rest(
+    herd: TaskHerd,
+) -> None:
+    told = with_receiver(herd, lambda _: True)
+    session = await herd.open(herd[2])
+    sample = herd.row(await herd.submit(herd[2], "ada/sample"))
+    await herd.until(lambda: herd.states()["done"] == 1)
+    gone = Node(id="nod_9", epoch=9, url="", pid=9, started_at=0, version=1)
+    herd.disk._state.rows[Node][gone.id] = gone
+
+    def left(name: str, **fields: Any) -> Task:
+        request = sample.request.replace("sample", name)
+        row = msgspec.structs.replace(sample, id=f"tsk_0{name}", node_id=gone.id, version=1, request=request)
+        return msgspec.structs.replace(row, **{"state": TaskState.QUEUED, "attempts": 0, **fields})
+
+    ended = left("ended", state=TaskState.RUNNING, attempts=1, callback_url=CALLBACK_URL)
+    ours = left("ours", tab_id=session.tabs[0].tab_id)
+    nobodys = left("nobodys")
+    herd.disk._state.rows[Task].update({row.id: row for row in (ended, ours, nobodys)})
+    # Another node runs what is nobody's before this one knows that it has made it so.
+    lose_the_answer_to_an_end(herd[2])
+    settling = asyncio.ensure_future(herd[2].broker.tasking.settle_node(gone))
+    await herd.until(lambda: not herd.row(nobodys.id).node_id)
+    herd[1].hints.hear(TASKS_TOPIC, "")
+    await settling
+    views = await herd.ended(herd[2], ended.id, ours.id, nobodys.id)
+    assert [view.state for view in views] == ["failed", "done", "done"]
+    await herd.until(lambda: is_all_told(herd, 1), within_s=30)
+    assert told == [("nod_2", ended.id)]
+    del herd.disk._state.rows[Node][gone.id]
+    await herd.release(session)
 
 
 @in_task_herd(scheduler={"workers": 1, "max_inflight_per_agent": 1, "queue_max_per_agent": 1})

@@ -6,7 +6,8 @@ Invariants:
 - Tasks of which nobody knows are looked for until it is known: what is there is run, and none lies there that no node
   has in its memory.
 - What a task that is on disk has become is written in the order in which it became so, one write of it at a time, until
-  the store has taken it, and told after that. Several changes of one task in one moment are one write.
+  the store has taken it, and told after that. Several changes of one task in one moment are one write. What it becomes
+  after it was chosen to be written is another write, however long the first one takes.
 - Where nodes share the store, a task may be another's by then: then nothing is written, and the scheduler is told.
 
 A transaction costs the same for one task as for fifty, and thousands of tasks a second are what this is for.
@@ -39,6 +40,8 @@ LINGER_STEPS = 2
 log = structlog.get_logger("scheduler")
 
 _Arrival: TypeAlias = "tuple[list[LiveTask], asyncio.Future[None]]"
+# A task, and the row that is to be written: it may become something else before that is on disk.
+_Change: TypeAlias = "tuple[LiveTask, Task]"
 
 
 class Taken(Exception):
@@ -191,20 +194,21 @@ class TaskLog:
                 if len(self._changed) < BATCH_MAX:
                     await self._linger()
                 # What is on its way comes after that has arrived.
-                batch = [task for task in self._changed if task not in self._writing][:BATCH_MAX]
-                if not batch:
+                tasks = [task for task in self._changed if task not in self._writing][:BATCH_MAX]
+                if not tasks:
                     # Whoever writes them sees to it.
                     return
-                for task in batch:
+                for task in tasks:
                     del self._changed[task]
-                self._writing.update(batch)
+                self._writing.update(tasks)
+                batch = [(task, task.row) for task in tasks]
                 try:
                     await self._save_together(batch)
                 except (_Conflicting, InvalidRequest):
-                    for task in batch:
-                        await self._save_alone(task)
+                    for task, row in batch:
+                        await self._save_alone(task, row)
                 finally:
-                    self._writing.difference_update(batch)
+                    self._writing.difference_update(tasks)
         finally:
             self._writers -= 1
 
@@ -217,22 +221,24 @@ class TaskLog:
         for _ in range(LINGER_STEPS):
             await asyncio.sleep(0)
 
-    async def _save_together(self, batch: list[LiveTask]) -> None:
+    async def _save_together(self, batch: list[_Change]) -> None:
         if self._claims is None:
             await self._apply(batch)
             return
         # The end of one that somebody is to be told of is written together with that.
-        told = [task for task in batch if task.row.callback_url and is_terminal(TASK, task.row.state)]
+        told: list[_Change] = []
+        others: list[_Change] = []
+        for task, row in batch:
+            (told if row.callback_url and is_terminal(TASK, row.state) else others).append((task, row))
         if told:
             await self._apply(told)
-        if others := [task for task in batch if task not in told] if told else batch:
+        if others:
             await self._write(self._claims, others)
 
-    async def _apply(self, batch: list[LiveTask]) -> None:
-        written = [(task, task.row) for task in batch]
+    async def _apply(self, batch: list[_Change]) -> None:
         ops: list[Op] = []
         places: list[int] = []
-        for _, row in written:
+        for _, row in batch:
             places.append(len(ops))
             ops.append(Update(row))
             if is_terminal(TASK, row.state):
@@ -240,26 +246,24 @@ class TaskLog:
         outcome = await patiently(lambda: self._store.apply(*ops))
         if not isinstance(outcome, Applied):
             raise _Conflicting(str(outcome))
-        for (task, row), place in zip(written, places, strict=True):
+        for (task, row), place in zip(batch, places, strict=True):
             stored = outcome.rows[place]
             assert isinstance(stored, Task)
             self._landed(task, row, stored)
 
-    async def _write(self, claims: TaskClaims, batch: list[LiveTask]) -> None:
-        written = [(task, task.row) for task in batch]
-        rows = [row for _, row in written]
+    async def _write(self, claims: TaskClaims, batch: list[_Change]) -> None:
+        rows = [row for _, row in batch]
         landed = await patiently(lambda: claims.write(rows))
-        for task, row in written:
+        for task, row in batch:
             if row.id in landed:
                 self._landed(task, row, changed(row, version=row.version + 1))
             else:
                 await self._look_at(task, row)
 
-    async def _save_alone(self, task: LiveTask) -> None:
+    async def _save_alone(self, task: LiveTask, row: Task) -> None:
         """A bug of ours in one of them must not keep the others from their end; nor must one that others have."""
-        row = task.row
         try:
-            await self._save_together([task])
+            await self._save_together([(task, row)])
         except InvalidRequest as error:
             self._give_up(task, error)
         except _Conflicting:

@@ -13,12 +13,13 @@ over: so it is settled once, and a node that has come back keeps what was not se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
 
-from ..core.lifecycle import LEASE, TASK, DeliveryState, TaskEvent, TaskState, is_terminal
+from ..core.lease import HELD_STATES
+from ..core.lifecycle import TASK, DeliveryState, TaskEvent, TaskState, is_terminal
 from ..core.model import Delivery, Node, Session, Tab, Task, changed
 from ..errors import LeaseLost, OutcomeUnknown, SessionNotFound, TabherdError, TabNotFound
 from ..store.base import Applied, Conflict, Op, Require, Store, Update
@@ -102,7 +103,8 @@ class TaskTakeover:
             while page := await self._claims.of_node(gone.id, BATCH_MAX, after=after):
                 after = page[-1].agent_id, page[-1].id
                 become = await asyncio.gather(*map(self._become, page))
-                settled += await self._write(gone, [row for row in become if row is not None])
+                for ready in _apart(become):
+                    settled += await self._write(gone, ready)
                 is_left = True
             if not is_left:
                 break
@@ -137,8 +139,10 @@ class TaskTakeover:
         session = await self._store.get(Session, session_id)
         if session is None:
             return False, SessionNotFound("No such session.")
-        if is_terminal(LEASE, session.state):
-            return False, LeaseLost(f"The session has ended: {session.end_reason}.", sessionId=session_id)
+        if session.state not in HELD_STATES:
+            # One that was given back has ended for this task, although its tab waits in a pool for whoever comes next.
+            reason = session.end_reason or session.state
+            return False, LeaseLost(f"The session has ended: {reason}.", sessionId=session_id)
         return False, None
 
     def _failed(self, row: Task, error: TabherdError) -> Task:
@@ -146,8 +150,6 @@ class TaskTakeover:
 
     async def _write(self, gone: Node, ready: list[Task]) -> int:
         """All of them, or as many as others have left; how many."""
-        if not ready:
-            return 0
         try:
             return await self._write_together(gone, ready)
         except _Met:
@@ -200,6 +202,17 @@ class TaskTakeover:
                 elif outcome.index == 0:
                     raise _Back
         return settled
+
+
+def _apart(become: Iterable[Task | None]) -> Iterable[list[Task]]:
+    """Those that are over, those that this node has, and those that nobody has, each for a transaction of its own. If
+    its answer is lost, what stands tells whether it has landed; and what nobody has may soon be another's.
+    """
+    apart: dict[tuple[bool, str], list[Task]] = {}
+    for row in become:
+        if row is not None:
+            apart.setdefault((is_terminal(TASK, row.state), row.node_id), []).append(row)
+    return apart.values()
 
 
 def _is_over(gone: Node) -> Op:
