@@ -12,6 +12,7 @@ from tests.broker.queueing import WAIT, begin, failure_of, labels, view
 from tabherd import errors, wire
 from tabherd.actions.progress import Progress
 from tabherd.broker.caller import Caller
+from tabherd.core.lifecycle import LeaseState
 
 
 async def run_steps(house: House, session: wire.SessionView, *names: str, **fields: Any) -> wire.CommandView:
@@ -150,3 +151,47 @@ async def test_steps_need_the_scopes_of_all_their_actions(house: House) -> None:
     with pytest.raises(errors.Forbidden):
         await house.broker.commands.run(only_browse, session.tabs[0].tab_id, steps)
     assert labels(house) == []
+
+
+@in_house()
+async def test_no_step_begins_once_the_end_of_the_session_is_on_disk_however_late_that_is_heard(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.open()
+    mark = house.broker.leases._mark_closing
+
+    async def late(*args: Any) -> Any:
+        row = await mark(*args)
+        await asyncio.sleep(5)
+        return row
+
+    monkeypatch.setattr(house.broker.leases, "_mark_closing", late)
+    steps = asyncio.ensure_future(run_steps(house, session, "1-held", "2"))
+    await house.until(lambda: house.page(session).active)
+    releasing = asyncio.ensure_future(house.release(session))
+    await house.until(lambda: house.row(session).state is LeaseState.CLOSING)
+    house.finish("1-held")
+    await releasing
+    assert (await failure_of(steps)).code == "lease_lost"
+    assert labels(house) == ["1-held"]
+
+
+@in_house()
+async def test_steps_go_on_when_the_store_does_not_take_the_end_of_the_session(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.open()
+
+    async def refuse(*args: Any) -> Any:
+        await asyncio.sleep(5)
+        raise errors.StoreUnavailable("The store is away.", cause="away")
+
+    monkeypatch.setattr(house.broker.leases, "_mark_closing", refuse)
+    steps = asyncio.ensure_future(run_steps(house, session, "1-held", "2"))
+    await house.until(lambda: house.page(session).active)
+    releasing = asyncio.ensure_future(house.release(session))
+    await house.until(lambda: house.live(session).is_ending)
+    house.finish("1-held")
+    assert (await failure_of(releasing)).code == "store_unavailable"
+    assert (await steps).ok
+    assert labels(house) == ["1-held", "2"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.broker.house import ADA, ADMIN, BOB, House, Socket, agent, in_house
+from tests.broker.queueing import labels
 
 from tabherd import errors, wire
 
@@ -252,3 +253,56 @@ async def test_the_new_agent_has_its_whole_time_from_when_it_is_its(
     live = house.broker.registry.session(taken.session_id)
     assert live is not None
     assert live.seen_at == house.broker.clock()
+
+
+def begin_steps(house: House, session: wire.SessionView, *names: str) -> asyncio.Future[wire.CommandView]:
+    steps = wire.Steps(steps=[wire.Evaluate(expression=name) for name in names])
+    return asyncio.ensure_future(house.broker.commands.run(ADA, session.tabs[0].tab_id, steps))
+
+
+@in_house()
+async def test_no_step_of_the_old_holder_begins_once_it_is_on_disk_however_late_that_is_heard(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.open()
+    change = house.broker.sessions._change_owner
+
+    async def late(*args: Any) -> Any:
+        row = await change(*args)
+        await asyncio.sleep(5)
+        return row
+
+    monkeypatch.setattr(house.broker.sessions, "_change_owner", late)
+    steps = begin_steps(house, session, "1-held", "2")
+    await house.until(lambda: house.page(session).active)
+    taking = asyncio.ensure_future(take_over(house, session))
+    await house.until(lambda: house.row(session).agent_id == "bob")
+    house.finish("1-held")
+    taken = await taking
+    with pytest.raises(errors.LeaseLost) as lost:
+        await steps
+    assert [step["result"] for step in lost.value.details["steps"]] == ["1-held"]
+    assert (await house.act(taken, "bobs", BOB, wait_policy="wait_with_timeout")).ok
+    assert labels(house) == ["1-held", "bobs"]
+
+
+@in_house()
+async def test_steps_go_on_when_the_takeover_is_refused(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await house.open()
+
+    async def refuse(*args: Any) -> Any:
+        await asyncio.sleep(5)
+        raise errors.Capacity("Bob has enough.")
+
+    monkeypatch.setattr(house.broker.sessions, "_change_owner", refuse)
+    steps = begin_steps(house, session, "1-held", "2")
+    await house.until(lambda: house.page(session).active)
+    taking = asyncio.ensure_future(take_over(house, session))
+    await house.until(lambda: house.live(session).is_changing_hands)
+    house.finish("1-held")
+    await asyncio.sleep(1)
+    assert labels(house) == ["1-held"]
+    with pytest.raises(errors.Capacity):
+        await taking
+    assert (await steps).ok
+    assert labels(house) == ["1-held", "2"]

@@ -260,7 +260,7 @@ class Rules:
             world.violate(f"{life.node.id} (epoch {life.node.epoch}) sends {label} to a page after its end")
         row = world.database.row(Tab, self._tab_id(life, tab))
         session = None if row is None else world.database.row(Session, row.session_id)
-        if row is None or session is None or not self._covers(session, row.id, life, tab, label):
+        if row is None or session is None or session.state is not LeaseState.ACTIVE:
             world.violate(f"{label} reaches {tab.target_id}, which no active lease covers")
         if session.node_id != life.node.id or row.node_id != life.node.id or row.target_id != tab.target_id:
             world.violate(
@@ -287,17 +287,6 @@ class Rules:
         is_own = isinstance(action, wire.Evaluate) and not life.is_over
         if is_own and session is not None and action.expression.partition("|")[0] == session.agent_id:
             self.hear(session.id)
-
-    def _covers(self, session: Session, tab_id: str, life: NodeLife, tab: SimTab, label: str) -> bool:
-        """Whether the lease is there; or its own node has written that it ends, and has not heard yet that this is so,
-        while steps of a command follow that was begun before.
-        """
-        if session.state is LeaseState.ACTIVE:
-            return True
-        command, _, step = label.partition(".")
-        acting = self._acting.get(tab_id)
-        begun = acting is not None and acting[:2] == (life, tab) and acting[2].partition(".")[0] == command
-        return session.state is LeaseState.CLOSING and begun and bool(step)
 
     def _tab_id(self, life: NodeLife, tab: SimTab) -> str:
         found = life.broker.registry.on_target(tab.target_id)

@@ -25,7 +25,7 @@ from .leases import SERVER_STOPPED, Perform
 from .leaving import LEAVING, leave
 from .patience import settled
 from .recovery import Recovery
-from .registry import Registry
+from .registry import LiveSession, Registry
 from .settings import Settings
 from .tabs import Tabs
 
@@ -202,6 +202,7 @@ class Performing:
 
     async def _perform_step(self, accepted: Accepted, request: wire.Steps, step: wire.AnyAction) -> Any:
         """A step that names a time ends at it, if that is before the end of the time of all."""
+        await _decided(accepted.tab.session)
         # The process may have been stopped since the last one, and another node have the session by now.
         self._refuse_untrusted()
         if step.timeout_ms is None:
@@ -215,3 +216,15 @@ class Performing:
             return running.result()
         finally:
             running.cancel()
+
+
+async def _decided(live: LiveSession) -> None:
+    """Returns when nobody is about to end the session or to give it to somebody else.
+
+    That may be on disk long before this node hears so, and then nothing more may begin in its pages. If it is so, the
+    command is ended while it waits here; if it was refused, the command goes on.
+    """
+    if live.is_ending or live.is_changing_hands:
+        # Whoever has set these has it until the answer of the store is known, and has acted on it.
+        async with live.mutex:
+            pass
