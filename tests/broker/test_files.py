@@ -22,7 +22,7 @@ from tabherd.broker.registry import LiveSession, Registry
 from tabherd.broker.settings import Settings
 from tabherd.browsers.port import DownloadListener
 from tabherd.core.lifecycle import LeaseState
-from tabherd.core.model import Session
+from tabherd.core.model import Session, changed
 from tabherd.store.memory import MemoryStore
 
 from .house import ADA, BOB, House, in_house
@@ -266,6 +266,21 @@ async def test_two_uploads_at_once_cannot_share_the_last_bytes(tmp_path: Path) -
     assert sum(isinstance(result, errors.BodyTooLarge) for result in results) >= 1
     await office.quiet()
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) <= 1_024
+
+
+async def test_an_upload_that_is_whole_after_the_session_changed_hands_leaves_nothing(office: Office) -> None:
+    live = office.registry.session("ses_1")
+    assert live is not None
+
+    async def long() -> AsyncIterator[bytes]:
+        yield b"one"
+        live.row = changed(live.row, agent_id="bob", fence=live.row.fence + 1)
+        yield b"two"
+
+    with pytest.raises(errors.LeaseLost):
+        await office.files.upload(ADA, "ses_1", "a", 0, long())
+    await office.quiet()
+    assert [path for path in office.root.rglob("*") if path.is_file()] == []
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing(office: Office) -> None:

@@ -11,6 +11,7 @@ from tests.broker.house import ADA, ADMIN, BOB, House, Socket, agent, in_house
 from tests.broker.queueing import labels
 
 from tabherd import errors, wire
+from tabherd.core.lifecycle import TabState
 
 
 async def take_over(house: House, session: wire.SessionView, agent_id: str = "bob") -> wire.SessionView:
@@ -306,3 +307,38 @@ async def test_steps_go_on_when_the_takeover_is_refused(house: House, monkeypatc
         await taking
     assert (await steps).ok
     assert labels(house) == ["1-held", "2"]
+
+
+# What its holder may ask of a session that takes its turn behind a takeover, and would change or show it.
+LATE_VERBS: dict[str, Callable[[House, wire.SessionView], Awaitable[Any]]] = {
+    "put state": lambda house, session: house.broker.sessions.put_state(
+        ADA, session.session_id, wire.StorageState(cookies=[{"name": "ada"}])
+    ),
+    "read state": lambda house, session: house.broker.sessions.state(ADA, session.session_id),
+    "open a tab": lambda house, session: house.broker.commands.open_tab(ADA, session.session_id, wire.OpenTab()),
+    "close a tab": lambda house, session: house.broker.commands.run(
+        ADA, session.tabs[0].tab_id, wire.Close(fence=session.fence)
+    ),
+    "hand off": lambda house, session: house.broker.tabs.hand_off(ADA, session.tabs[0].tab_id, None),
+}
+
+
+@pytest.mark.parametrize("verb", LATE_VERBS)
+@in_house()
+async def test_what_the_old_holder_asked_for_behind_a_takeover_is_not_done_to_the_new_ones_session(
+    house: House, verb: str
+) -> None:
+    session = await house.open()
+    live = house.live(session)
+    async with live.mutex:
+        taking = asyncio.ensure_future(take_over(house, session))
+        await asyncio.sleep(0.5)
+        late = asyncio.ensure_future(LATE_VERBS[verb](house, session))
+        await asyncio.sleep(0.5)
+    await taking
+    with pytest.raises(errors.LeaseLost):
+        await late
+    await house.quiet()
+    assert house.row(session).agent_id == "bob"
+    assert [(tab.row.id, tab.row.state) for tab in live.tabs.values()] == [(session.tabs[0].tab_id, TabState.READY)]
+    assert [page.context.cookies for page in house.pages] == [[]]

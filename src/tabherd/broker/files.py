@@ -22,6 +22,7 @@ import structlog
 from .. import wire
 from ..browsers.downloads import is_guid
 from ..browsers.port import BrowserGone, BrowserPort, CdpFailure
+from ..core import lease
 from ..core.model import Session
 from ..errors import BodyTooLarge, Capacity, FileNotFound, InvalidRequest, LeaseLost, StateConflict, StoreUnavailable
 from . import file_disk
@@ -237,12 +238,14 @@ class Files:
         """The caller's own session with its files, as they are now."""
         caller.require("files")
         live = await self._access.owned(caller, session_id)
+        fence = live.row.fence
         live.seen_at = self._clock()
         files = self._of(live.row)
         try:
             await files.look()
         except FilesGone:
             raise _over(session_id) from None
+        lease.check_fence(live.row, fence)
         return live, files
 
     async def _on_disk(self, files: SessionFiles, work: Callable[..., Any], *args: Any) -> Any:
@@ -261,7 +264,7 @@ class Files:
     async def _take_in(
         self, live: LiveSession, files: SessionFiles, file: ShelfFile, pieces: AsyncIterable[bytes]
     ) -> None:
-        incoming = files.new_upload()
+        incoming, fence = files.new_upload(), live.row.fence
         try:
             await self._on_disk(files, incoming.begin)
             gathered = bytearray()
@@ -274,6 +277,7 @@ class Files:
                     await self._on_disk(files, incoming.write, gathered)
                     gathered = bytearray()
             await self._on_disk(files, incoming.write, gathered)
+            lease.check_fence(live.row, fence)
             await self._on_disk(files, incoming.finish, file)
         except BaseException:
             files.drop(incoming)

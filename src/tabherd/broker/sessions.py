@@ -248,12 +248,15 @@ class Sessions:
     async def state(self, caller: Caller, session_id: str) -> wire.StorageState:
         """Cookies and localStorage as they are now, in Playwright's shape."""
         live = await self._access.owned(caller, session_id)
+        fence = live.row.fence
         live.seen_at = self._clock()
         await self._checkpoints.take(live, is_wanted=True)
         try:
             cookies = await live.require_browser().cookies(live.row.context_id)
         except (BrowserGone, CdpFailure) as error:
             raise BrowserCrashed(f"The browser failed while its state was read: {error}") from error
+        # What was read after it changed hands is its next owner's.
+        lease.check_fence(live.row, fence)
         return wire.StorageState(
             cookies=cookies,
             origins=[
@@ -268,8 +271,10 @@ class Sessions:
     async def put_state(self, caller: Caller, session_id: str, state: wire.StorageState) -> None:
         """Add these to what the session has, and overwrite what has the same name."""
         live = await self._access.owned(caller, session_id)
+        fence = live.row.fence
         async with live.mutex:
             self._still_bound(live)
+            lease.check_fence(live.row, fence)
             try:
                 await put_state(live.require_browser(), live.row.context_id, state)
             except BrowserGone as error:

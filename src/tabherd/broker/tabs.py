@@ -17,6 +17,7 @@ import structlog
 
 from .. import wire
 from ..browsers.port import BrowserGone, BrowserPort, CdpFailure, Page, PageEnd, TabGone, TabPort
+from ..core import lease
 from ..core.caps import Caps, capacity_refusal, tab_counter
 from ..core.lifecycle import TAB, TabEvent, TabState, advance
 from ..core.model import Session, Tab, changed
@@ -132,23 +133,25 @@ class Tabs:
         if request.url is not None and request.borrow is not None:
             raise InvalidRequest("url and borrow exclude each other.", field="borrow")
         live = await self._access.owned(caller, session_id)
+        fence = live.row.fence
         self._check_count(live)
         await self._admissions[live.row.pool].claim_tab(live.claim)
-        making = asyncio.ensure_future(self._make(live, request))
+        making = asyncio.ensure_future(self._make(live, request, fence))
         try:
             tab = await asyncio.shield(making)
         except asyncio.CancelledError:
-            self._spawn(self._close_unheard(making))
+            self._spawn(self._close_unheard(making, fence))
             raise
         live.seen_at = self._clock()
         self._note(caller, "open_tab", tab, tab.row.provenance)
         return tab
 
-    async def _make(self, live: LiveSession, request: wire.OpenTab) -> LiveTab:
+    async def _make(self, live: LiveSession, request: wire.OpenTab, fence: int) -> LiveTab:
         """From room for a tab to the tab. Not to be cut off half-way: a write under way cannot be taken back."""
         try:
             async with live.mutex:
                 self._require_active(live)
+                lease.check_fence(live.row, fence)
                 return await self._open_held(live, request)
         except BaseException as error:
             self._admissions[live.row.pool].drop_tabs(live.claim)
@@ -156,13 +159,14 @@ class Tabs:
                 raise BrowserCrashed(f"The browser failed while the tab was opened: {error}") from error
             raise
 
-    async def _close_unheard(self, making: asyncio.Future[LiveTab]) -> None:
+    async def _close_unheard(self, making: asyncio.Future[LiveTab], fence: int) -> None:
         """Whoever wanted the tab has left before it was there."""
         await asyncio.wait([making])
         if making.exception() is None:
             with contextlib.suppress(TabherdError, BrowserGone):
-                # Ended with its session, or going down with its browser: then it is seen to there.
-                await self._close(making.result())
+                # Ended with its session, or somebody else's by now, or going down with its browser: then it is seen to
+                # there.
+                await self._close(making.result(), fence)
 
     async def _open_held(self, live: LiveSession, request: wire.OpenTab) -> LiveTab:
         browser = live.require_browser()
@@ -177,13 +181,14 @@ class Tabs:
 
     async def close(self, tab: LiveTab) -> None:
         """End the tab. For the command that holds its gate; others who wait for the tab are turned away."""
-        await to_the_end(self._close(tab), self._spawn)
+        await to_the_end(self._close(tab, tab.session.row.fence), self._spawn)
 
-    async def _close(self, tab: LiveTab) -> None:
+    async def _close(self, tab: LiveTab, fence: int) -> None:
         live = tab.session
         async with live.mutex:
             if self._registry.tab(tab.row.id) is not tab:
                 raise LeaseLost("The session has ended.", sessionId=live.row.id)
+            lease.check_fence(live.row, fence)
             browser = live.browser
             if browser is not None and tab.port is not None:
                 away = browser.let_go if tab.row.provenance == "borrowed" else browser.close_tab
@@ -294,13 +299,14 @@ class Tabs:
     async def hand_off(self, caller: Caller, tab_id: str, by: str | None) -> wire.TabView:
         """Pause agents on the tab: a person drives it. What runs finishes first."""
         tab = await self._mine(caller, tab_id)
-        await to_the_end(self._pause(tab, by or caller.agent_id), self._spawn)
+        await to_the_end(self._pause(tab, by or caller.agent_id, tab.session.row.fence), self._spawn)
         self._note(caller, "handoff", tab, by or "")
         return tab_view(tab, self._clock())
 
-    async def _pause(self, tab: LiveTab, by: str) -> None:
+    async def _pause(self, tab: LiveTab, by: str, fence: int) -> None:
         async with tab.session.mutex:
             self._still(tab)
+            lease.check_fence(tab.session.row, fence)
             if tab.row.state is not TabState.READY:
                 raise StateConflict(f"The tab is {tab.row.state}.", tabId=tab.row.id, state=str(tab.row.state))
             # Before it is written: nobody may be granted a page that counts as a person's already, and which a command
@@ -319,13 +325,14 @@ class Tabs:
     async def resume(self, caller: Caller, tab_id: str) -> wire.TabView:
         """Give the tab back to agents. The owner's silence counts from here."""
         tab = await self._mine(caller, tab_id)
-        await to_the_end(self._unpause(tab), self._spawn)
+        await to_the_end(self._unpause(tab, tab.session.row.fence), self._spawn)
         self._note(caller, "resume", tab)
         return tab_view(tab, self._clock())
 
-    async def _unpause(self, tab: LiveTab) -> None:
+    async def _unpause(self, tab: LiveTab, fence: int) -> None:
         async with tab.session.mutex:
             self._still(tab)
+            lease.check_fence(tab.session.row, fence)
             if tab.row.state is not TabState.PAUSED:
                 raise StateConflict("Nobody has taken the tab over.", tabId=tab.row.id, state=str(tab.row.state))
             await self._move(tab, TabEvent.RESUME)
