@@ -151,6 +151,19 @@ def _no_evidence(self: SimOwners, session_id: str) -> OwnerProcess:
     return OwnerProcess.NONE
 
 
+def _count_from_the_writing(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
+    """The silence of a new owner counts from when its row was written."""
+    create = Opening._create
+
+    async def created(self: Opening, *args: Any) -> Any:
+        live = await create(self, *args)
+        live.seen_at = live.row.heartbeat_at
+        return live
+
+    monkeypatch.setattr(Opening, "_create", created)
+    return World
+
+
 ABLATIONS: dict[str, Patch] = {
     "caps are checked inside the transaction": _caps_outside_the_transaction,
     "a session is recorded before it is bound": patching(Opening, "_record_bound", _bind_without_record),
@@ -167,6 +180,7 @@ ABLATIONS: dict[str, Patch] = {
     "a release is compared with the fence when its turn comes": patching(Leases, "end", _end_whoever_holds_it),
     "a silent owner is reaped only if it is not alive either": patching(SimOwners, "state", _no_evidence),
     "a heartbeat that came first saves the session": patching(Reaper, "_reap", _reap_without_looking_again),
+    "a new owner's silence counts from when it hears of its session": _count_from_the_writing,
     "a pooled tab is made clean": patching(Pooling, "_seat_to_keep", _keep_as_it_is),
     "a key is on disk before its command acts": patching(Keys, "claim", _claim_nothing),
     "a tab lock keeps others out": patching(Gate, "_may_run", may_run_under_a_lock),

@@ -231,6 +231,28 @@ def _tell_before_it_is_saved(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     return World
 
 
+def _stand_behind_the_page(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
+    """A task waits for the page that was leased for it and died, and with it all others of its pool."""
+    act, blocked = TaskRuns._act, []
+
+    async def noting(self: TaskRuns, *args: Any) -> Any:
+        try:
+            return await act(self, *args)
+        except Blocked as error:
+            blocked[:] = [error]
+            raise
+
+    monkeypatch.setattr(TaskRuns, "_act", noting)
+    monkeypatch.setattr(task_runs, "BrowserCrashed", lambda message: blocked[0])
+    return World
+
+
+def _begin_to_wait_anew(self: TaskQueue, task_id: str) -> None:
+    task = self._in_flight[task_id]
+    self.finish(task_id)
+    self.add(task)
+
+
 def _save_once(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """An end that the store does not take is not written again."""
 
@@ -249,6 +271,8 @@ TASK_ABLATIONS: dict[str, Patch] = {
     "the end of a task is written until it is on disk": _save_once,
     "the end of a task is counted once": _finish_again,
     "a task that is put back has its old place": _put_back_last,
+    "the agent of a task that is put back keeps its turn": patching(TaskQueue, "put_back", _begin_to_wait_anew),
+    "a page that died before its task was sent is not waited for": _stand_behind_the_page,
     "a task is taken up when its tab is free again": patching(Scheduler, "_block", _block_for_good),
     "a task that waits for its tab keeps no worker": _keep_the_worker,
     "whose tab it is, is asked again when the task runs": _act_as_owner,

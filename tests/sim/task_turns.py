@@ -52,7 +52,7 @@ class TaskTurns:
                 world.violate(f"{taken.id} goes first, but was told to be number {positions[taken.id]}")
             return taken
 
-        add = queue.add
+        add, put_back = queue.add, queue.put_back
 
         def watched_add(task: Waiting) -> None:
             if task.agent_id not in queue._agents:
@@ -60,7 +60,13 @@ class TaskTurns:
                 self._since.pop(task.agent_id, None)
             add(task)
 
-        queue.take, queue.add = watched, watched_add  # type: ignore[method-assign]
+        def watched_put_back(task_id: str) -> None:
+            # Something of it was.
+            since = dict(self._since)
+            put_back(task_id)
+            self._since = since
+
+        queue.take, queue.add, queue.put_back = watched, watched_add, watched_put_back  # type: ignore[method-assign]
 
     # --- Taking ---------------------------------------------------------------------------------------------
 

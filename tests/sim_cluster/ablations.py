@@ -13,14 +13,16 @@ import pytest
 from tests.sim.ablations import may_run_under_a_lock
 from tests.sim.minimise import Failure, play
 
-from tabherd.broker import sessions, task_pool
+from tabherd.broker import performing, sessions, task_pool, task_takeover
 from tabherd.broker.adoption import Adoption
 from tabherd.broker.commands import Commands
 from tabherd.broker.granting import Granting
 from tabherd.broker.lock_rows import LockRows
 from tabherd.broker.scheduler import Scheduler
+from tabherd.broker.sessions import Sessions
 from tabherd.broker.takeover import Takeover
 from tabherd.broker.task_intake import TaskIntake
+from tabherd.broker.task_log import TaskLog
 from tabherd.broker.task_pool import TaskPool
 from tabherd.broker.task_takeover import TaskTakeover
 from tabherd.broker.tasking import Tasking
@@ -31,7 +33,7 @@ from tabherd.cluster.fenced_store import FencedStore
 from tabherd.cluster.membership import Membership, _heard_at
 from tabherd.core import lease
 from tabherd.core.gate import Gate
-from tabherd.core.lifecycle import DeliveryState
+from tabherd.core.lifecycle import LEASE, TASK, DeliveryState, LeaseState, is_terminal
 from tabherd.core.model import Beat, Delivery, Node, Session, Tab, Waiter, changed
 from tabherd.store.base import Add, Applied, Outcome, Put, Require, Update
 
@@ -171,6 +173,17 @@ def _forget_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Commands, "_check_again", _nothing)
 
 
+async def _forget_the_wait(self: Sessions, live: Any, beat: Any) -> None:
+    seen_at = live.seen_at
+    await _BEAT(self, live, beat)
+    live.seen_at = seen_at
+
+
+_BEAT = Sessions._beat
+# The states of a session that is not over.
+_LASTING = frozenset(state for state in LeaseState if not is_terminal(LEASE, state))
+
+
 # --- Webhooks -------------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +198,15 @@ async def _take_on_whatever_stands(self: TaskTakeover, gone: Node) -> int:
             await self._store.apply(Put(changed(row, node_id=self._node_id)))
             self._webhooks.committed(row)
     return len(rows)
+
+
+async def _write_what_it_has_become(self: TaskLog, batch: list[Any]) -> None:
+    told = [(task, row) for task, row in batch if row.callback_url and is_terminal(TASK, row.state)]
+    if told:
+        await self._apply(told)
+    if others := [(task, task.row) for task, row in batch if (task, row) not in told]:
+        assert self._claims is not None
+        await self._write(self._claims, others)
 
 
 SAFEGUARDS: dict[str, Patch] = {
@@ -205,10 +227,16 @@ SAFEGUARDS: dict[str, Patch] = {
     ),
     "the fence is checked at the node that has the tab": patching(lease, "check_fence", _nothing),
     "the lease and the trust are checked again after a wait": _forget_waiters,
+    "no step begins while the session ends or changes hands": patching(performing, "_decided", _nothing_async),
+    "a heartbeat counts before anybody else has its session": patching(Sessions, "_beat", _forget_the_wait),
     "a tab lock keeps others out, whichever node they ask": patching(Gate, "_may_run", may_run_under_a_lock),
     "what a person has stays theirs on another node": patching(Adoption, "_pause_again", _nothing),
     "a lock that another node has is not given away": patching(LockRows, "_proof_of_end", _no_proof),
     "that a task is sent is on disk before it is": patching(Scheduler, "_write_sent", _send_before_it_is_written),
+    "what is written of a task is what was chosen": patching(TaskLog, "_save_together", _write_what_it_has_become),
+    "a task of a dead node does not wait for a session in the pool": patching(
+        task_takeover, "HELD_STATES", _LASTING, "all that are not over"
+    ),
     "a claim that was not answered is looked for": patching(TaskPool, "_find_claimed", _nothing_async),
     "a write that was not answered is known by its effect": patching(
         FencedStore, "_as_written", _nothing_is_as_written

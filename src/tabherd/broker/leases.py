@@ -26,7 +26,6 @@ from ..errors import (
     Draining,
     LeaseLost,
     StateConflict,
-    StoreUnavailable,
     TabherdError,
 )
 from ..store.base import Add, Applied, Delete, Op, Store, Update
@@ -146,7 +145,7 @@ class Leases:
         live.is_ending = True
         try:
             closing = await self._mark_closing(live.row)
-        except StoreUnavailable:
+        except TabherdError:
             # Nothing has happened yet: it stays the owner's until the store takes the first step.
             live.is_ending = False
             raise
