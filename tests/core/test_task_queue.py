@@ -241,11 +241,14 @@ def test_a_task_that_is_put_back_has_its_old_place() -> None:
 
 
 def test_the_agent_of_a_task_that_is_put_back_keeps_its_turn() -> None:
-    queue = queue_of(task(1, "ada"), workers=1)
-    assert queue.take() is not None
-    queue.add(task(2, "bob"))
+    queue = queue_of(task(1, "ada"), task(2, "bob"), workers=2)
+    taken = [queue.take(), queue.take()]
+    assert [each and each.id for each in taken] == ["t1", "t2"]
+    # Bob was served after ada, and begins anew.
+    queue.finish("t2")
+    queue.add(task(3, "bob"))
     queue.put_back("t1")
-    assert drain(queue) == ["t1", "t2"]
+    assert drain(queue) == ["t1", "t3"]
 
 
 # --- Against a plain model --------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ async def test_h1_the_reaper_ends_a_session_whose_command_came_first(
         assert house.row(session).end_reason == "stale"
 
 
-async def _pause_as_it_was(self: Tabs, tab: LiveTab, by: str) -> None:
+async def _pause_as_it_was(self: Tabs, tab: LiveTab, by: str, fence: int) -> None:
     """A handoff that believes what it saw before it waited for its turn."""
     async with tab.session.mutex:
         tab.row = changed(tab.row, state=TabState.READY)
