@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -40,6 +42,40 @@ async def test_a_process_that_does_not_exist_has_no_facts() -> None:
     assert process.start_time(pid_never_given) == 0
     assert process.command_line(pid_never_given) == ()
     assert process.group_members(pid_never_given) == []
+
+
+async def test_a_process_has_an_age_and_neither_its_threads_nor_what_is_left_of_it_have(tmp_path: Path) -> None:
+    own_age_ms = process.age_ms(os.getpid())
+    assert own_age_ms is not None
+    async with child(tmp_path, "/bin/sleep", "1000") as group:
+        age_ms = process.age_ms(group.pid)
+        assert age_ms is not None
+        assert 0 <= age_ms < own_age_ms
+    assert process.age_ms(group.pid) is None
+    numbers: list[int] = []
+    is_over = threading.Event()
+
+    def work() -> None:
+        numbers.append(threading.get_native_id())
+        is_over.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not numbers:
+        await asyncio.sleep(0.001)
+    # The kernel takes signals for it, as for a process.
+    os.kill(numbers[0], 0)
+    assert process.age_ms(numbers[0]) is None
+    is_over.set()
+    thread.join()
+
+
+async def test_a_zombie_has_no_age() -> None:
+    ended = subprocess.Popen(["/bin/true"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    os.kill(ended.pid, 0)
+    assert process.age_ms(ended.pid) is None
+    ended.wait()
 
 
 @pytest.mark.parametrize("has_pidfd", [True, False])

@@ -48,6 +48,8 @@ class Started:
     def __init__(self, state: Path) -> None:
         self.state = state
         self._children: list[subprocess.Popen[bytes]] = []
+        # The one line that the last one said: where it is, or why it cannot start.
+        self.said = ""
 
     def start(self, env: Mapping[str, str] | None = None) -> None:
         """Start one and return when it is ready; one that cannot start fails the test with what it said."""
@@ -65,8 +67,8 @@ class Started:
         self._children.append(child)
         assert child.stdout is not None
         with child.stdout:
-            # The one line that it says there, once it is ready.
-            assert child.stdout.readline(), log.read_text()
+            self.said = child.stdout.readline().decode()
+        assert self.said, log.read_text()
 
     @property
     def is_running(self) -> bool:

@@ -85,7 +85,7 @@ class ClusterNode(Server):
             return dict(json.loads((self.state / "server.json").read_text()))
         except FileNotFoundError:
             # A node that loses its database as soon as it is ready takes that back.
-            assert self.lives.is_running, self.log
+            assert self.lives.is_running, self.lives.said + self.log
             return {}
 
     def freeze(self) -> None:

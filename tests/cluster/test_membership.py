@@ -84,10 +84,11 @@ class Town:
     def steady() -> float:
         return asyncio.get_running_loop().time() * 1000
 
-    async def join(self, name: str, pid: int = 1, boot_id: str = "here", *, alive: bool = False) -> Membership:
+    async def join(self, name: str, pid: int = 1, boot_id: str = "here", *, age_ms: int | None = None) -> Membership:
+        """`age_ms`: how long a process has been there that has the number of the life before."""
         line = self.lines[name] = Line(self.store)
         node = Node(id=name, epoch=0, url=f"http://{name}.test", pid=pid, started_at=self.now(), boot_id=boot_id)
-        stored = await join(line, node, CONFIG.dead_after_s, lambda _: alive)
+        stored = await join(line, node, CONFIG.dead_after_s, lambda _: age_ms)
         clock = ClusterClock(self.steady)
         member = Membership(config=CONFIG, store=line, node=stored, clock=clock, steady=self.steady)
         await member.start()
@@ -279,7 +280,7 @@ async def test_a_twin_on_another_machine_is_refused_while_the_first_one_lives(to
     with pytest.raises(StateConflict, match="same identity"):
         await town.join("a", pid=2, boot_id="elsewhere")
     with pytest.raises(StateConflict, match="same identity"):
-        await town.join("a", pid=2, alive=True)
+        await town.join("a", pid=2, age_ms=100)
 
 
 @in_town
@@ -288,6 +289,16 @@ async def test_one_that_was_killed_may_start_again_at_once(town: Town) -> None:
     await first.stop()
     second = await town.join("a", pid=2)
     assert second.node.epoch > first.node.epoch
+
+
+@in_town
+async def test_one_that_was_killed_may_start_again_also_if_its_number_is_somebody_elses_by_now(town: Town) -> None:
+    first = await town.join("a")
+    await asyncio.sleep(30)
+    await first.stop()
+    with pytest.raises(StateConflict, match="same identity"):
+        await town.join("a", pid=2, age_ms=30_000)
+    assert (await town.join("a", pid=2, age_ms=5_000)).node.epoch > first.node.epoch
 
 
 @in_town

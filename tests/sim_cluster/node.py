@@ -315,7 +315,8 @@ class Machine:
             boot_id=self.boot_id,
         )
         dead_after_s = self.world.config.cluster.dead_after_s
-        return await join(self.line, node, dead_after_s, lambda pid: pid in self.alive_pids)
+        # Whoever has a number here has had it from the start: none is used again.
+        return await join(self.line, node, dead_after_s, lambda pid: 1 << 40 if pid in self.alive_pids else None)
 
     async def _until_over(self, life: NodeLife, starting: asyncio.Future[None]) -> None:
         told = asyncio.ensure_future(self._is_told.wait())

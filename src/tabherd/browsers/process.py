@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -81,6 +82,16 @@ def is_running(pid: int) -> bool:
     return bool(fields) and fields[0] not in ("Z", "X")
 
 
+def age_ms(pid: int) -> int | None:
+    """How long the process has been there; None when there is none. A thread, which has a number of the same kind, and
+    a zombie are none.
+    """
+    started_ticks = start_time(pid)
+    if not is_running(pid) or f"\nTgid:\t{pid}\n" not in _status(pid):
+        return None
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1000) - started_ticks * 1000 // TICKS_PER_S
+
+
 def cpu_ms(pid: int) -> int:
     """Processor time that it and the children it has waited for used; 0 when there is none."""
     return cpu_ticks(pid) * 1000 // TICKS_PER_S
@@ -109,6 +120,13 @@ def _is_own(pid: int) -> bool:
         return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def _status(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _stat(pid: int) -> list[str]:

@@ -14,7 +14,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -44,6 +43,8 @@ NODES_MAX: Final = 1_000
 FORGET_AFTER_MS: Final = 7 * 24 * 3600 * 1000
 # How often a join decides again when others change the row meanwhile.
 JOIN_AGAIN_MAX: Final = 10
+# How far two clocks may go apart in the life of a node.
+AGE_SLACK_MS: Final = 2_000
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -64,10 +65,11 @@ def boot_id() -> str:
         return ""
 
 
-async def join(store: Store, node: Node, dead_after_s: float, is_running: Callable[[int], bool]) -> Node:
+async def join(store: Store, node: Node, dead_after_s: float, age_ms: Callable[[int], int | None]) -> Node:
     """Begin a life: the node's row as stored, with an epoch that is new in the cluster.
 
-    Raises `StateConflict` if a node of this id lives already: its state directory was copied, for instance.
+    `age_ms` says how long a process of this machine has been there, if there is one of that number. Raises
+    `StateConflict` if a node of this id lives already: its state directory was copied, for instance.
     """
     for _ in range(JOIN_AGAIN_MAX):
         known, beat, now = await asyncio.gather(store.get(Node, node.id), store.get(Beat, node.id), store.now())
@@ -76,7 +78,7 @@ async def join(store: Store, node: Node, dead_after_s: float, is_running: Callab
             op = Insert(node, numbered="epoch")
         else:
             if known.state is NodeState.UP and beat is not None and now - beat.at < dead_after_s * 1000:
-                _refuse_twin(known, node, is_running)
+                _refuse_twin(known, node, now, age_ms(known.pid))
             state = advance(NODE, known.state, NodeEvent.JOIN)
             op = Update(changed(node, state=state, version=known.version), numbered="epoch")
         outcome = await store.apply(op)
@@ -87,12 +89,14 @@ async def join(store: Store, node: Node, dead_after_s: float, is_running: Callab
     raise StateConflict("The row of this node kept changing while it joined the cluster.", nodeId=node.id)
 
 
-def _refuse_twin(known: Node, node: Node, is_running: Callable[[int], bool]) -> None:
+def _refuse_twin(known: Node, node: Node, now: int, age_ms: int | None) -> None:
     """A node that was killed a moment ago still seems to live, and may start again; its twin may not."""
     is_same_machine = known.boot_id == node.boot_id
     if known.pid == node.pid and is_same_machine:
         return
-    if not is_same_machine or is_running(known.pid):
+    # Its number may be another process's by now, which was not there yet when that life began.
+    is_running = age_ms is not None and age_ms >= now - known.started_at - AGE_SLACK_MS
+    if not is_same_machine or is_running:
         raise StateConflict(
             f"Another server at {known.url} is node {node.id} already: it has the same identity.",
             action="Give each server a state directory of its own (TABHERD_STATE); never copy one. If that server was "
@@ -315,14 +319,3 @@ class Membership:
 def _heard_at(node: Node, beat: Beat | None) -> int:
     """When it was last heard of. One that has joined and not beaten yet is as old as its start."""
     return max(node.started_at, 0 if beat is None or beat.epoch != node.epoch else beat.at)
-
-
-def is_running(pid: int) -> bool:
-    """Whether there is such a process on this machine."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

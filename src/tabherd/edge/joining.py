@@ -17,10 +17,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from .. import logs
+from ..browsers.process import age_ms
 from ..cluster.clock import ClusterClock
 from ..cluster.cluster import Cluster
 from ..cluster.fenced_store import FencedStore
-from ..cluster.membership import Membership, boot_id, is_running, join
+from ..cluster.membership import Membership, boot_id, join
 from ..cluster.secrets import shared_key
 from ..config import Config
 from ..core.model import Node
@@ -115,7 +116,7 @@ async def _begin(store: Store, config: Config, directory: StateDir, listens_at: 
                 started_at=await store.now(),
                 boot_id=boot_id(),
             )
-            return await join(store, node, config.cluster.dead_after_s, is_running)
+            return await join(store, node, config.cluster.dead_after_s, age_ms)
         except StoreUnavailable as error:
             if not is_patient or not error.retryable:
                 raise
