@@ -180,6 +180,7 @@ def test_a_page_that_never_stops_opening_dialogs_can_be_used_and_left(
     ada: httpx.Client, tab_id: str, site: DialogSite
 ) -> None:
     go(ada, tab_id, site.url("/always"), waitUntil="commit")
+    done(act(ada, tab_id, "wait", selector="p"))
     assert done(act(ada, tab_id, "text", selector="p"))["result"] == "here"
     # Until it has opened so many that it counts as one that does not stop.
     done(act(ada, tab_id, "wait", function="window.opened > 20"))
