@@ -40,7 +40,7 @@ START_LIMIT_S = 20.0
 def run() -> dict[str, Figure]:
     """Measure, and answer with the figures."""
     if shutil.which("wrk") is None:
-        raise SystemExit("bench http needs 'wrk' (apt-get install wrk).")
+        raise RuntimeError("This one needs 'wrk' (apt-get install wrk).")
     per_s: dict[str, list[float]] = {"bare": [], "health": [], "authenticated": []}
     per_cpu_s: dict[str, list[float]] = {name: [] for name in per_s}
     bare, ours = _Server("bare"), _Server("tabherd")
