@@ -91,8 +91,8 @@ def foreign_browser(profile: Path, port: int | None = None) -> Iterator[tuple[su
     """A browser that somebody else started, with one page of theirs."""
     process, port = _start_foreign(profile, port)
     try:
-        # It listens before it has opened it.
-        until(lambda: pages(port) == [THEIRS])
+        # It listens before it has opened it; a server that was waiting for it may have opened its own by then.
+        until(lambda: THEIRS in pages(port))
         yield process, port
     finally:
         children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
