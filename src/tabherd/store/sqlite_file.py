@@ -29,8 +29,9 @@ SQLITE_VERSION_MIN: Final = (3, 37, 0)
 # Up to this size every start walks the whole file, which takes a fraction of a second; a larger one is believed until
 # a read fails, because a crash does not harm it and a restart must be quick.
 CHECKED_MAX_BYTES: Final = 32 * 1024 * 1024
-# Pages each of the two connections keeps in memory.
-CACHE_KIB: Final = 16 * 1024
+# Pages each of the two connections keeps in memory. More makes nothing faster, since the system keeps the file's pages
+# too, and each connection fills all it may have.
+CACHE_KIB: Final = 2 * 1024
 # With less room than this a disk counts as full: SQLite's shared index grows by 32 KiB at a time.
 ROOM_MIN_BYTES: Final = 64 * 1024
 # After a burst the log is cut back to this.
