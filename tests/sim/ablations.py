@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tabherd.broker import sessions
+from tabherd.broker import sessions, tabs
 from tabherd.broker.adoption import Adoption
 from tabherd.broker.commands import Commands
 from tabherd.broker.idempotency import Keys
@@ -29,6 +30,7 @@ from tabherd.core.lifecycle import LeaseState, TabState
 from tabherd.core.model import Idempotency, Tab, changed
 
 from .fakes import SimBrowser, SimMarks, SimOwners
+from .lives import VERB
 from .minimise import MakeWorld
 from .world import World
 
@@ -164,6 +166,21 @@ def _count_from_the_writing(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     return World
 
 
+def _forget_the_fence(module: Any, *verbs: str) -> Patch:
+    """Those verbs do not look who has the session when it is their turn."""
+
+    def check_fence(*args: Any) -> None:
+        if VERB.get() not in verbs:
+            lease.check_fence(*args)
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
+        monkeypatch.setattr(module, "lease", SimpleNamespace(check_fence=check_fence))
+        return World
+
+    patch.__doc__ = f"{', '.join(verbs)}: nobody looks who has the session when it is their turn"
+    return patch
+
+
 ABLATIONS: dict[str, Patch] = {
     "caps are checked inside the transaction": _caps_outside_the_transaction,
     "a session is recorded before it is bound": patching(Opening, "_record_bound", _bind_without_record),
@@ -176,6 +193,8 @@ ABLATIONS: dict[str, Patch] = {
     "unknown contexts are disposed of": patching(SimBrowser, "context_ids", _no_contexts),
     "leftovers of an earlier life are taken up": patching(Adoption, "take_up", _nothing_async),
     "the lease is checked again after a wait": _forget_waiters,
+    "no tab is changed behind a takeover": _forget_the_fence(tabs, "open tab", "close tab", "hand off", "resume tab"),
+    "no state is put or read behind a takeover": _forget_the_fence(sessions, "put state", "read state"),
     "a page that died is rebuilt once": _rebuild_for_each_witness,
     "a release is compared with the fence when its turn comes": patching(Leases, "end", _end_whoever_holds_it),
     "a silent owner is reaped only if it is not alive either": patching(SimOwners, "state", _no_evidence),

@@ -12,6 +12,7 @@ from tabherd.broker.caller import Caller
 
 from .clients import AGENTS, ConnectionLost, caller_of
 from .script import Deed
+from .verb_rules import ASKER
 
 if TYPE_CHECKING:
     from .world import World
@@ -61,6 +62,7 @@ class Commands:
         if deed.random() < 0.05:
             also(1.0, lambda part: world.clients.take_over(part, view.session_id, taker))
             also(1.0, lambda part: world.clients.take_over(part, None, taker))
+        also(0.05, lambda part: self._put_or_read_state(part, agent, view))
         await asyncio.gather(*works)
 
     async def _as_deed(self, deed: Deed, work: Callable[[Deed], Coroutine[Any, Any, None]]) -> None:
@@ -188,6 +190,7 @@ class Commands:
     async def _hand_off(self, deed: Deed, agent: str, view: wire.SessionView) -> None:
         """A person drives the tab for a while."""
         world, caller, tab_id = self._world, caller_of(agent, 0), view.tabs[0].tab_id
+        ASKER.set(agent)
         await asyncio.sleep(deed.random() * 0.03)
         await world.call("hand off", lambda broker: broker.tabs.hand_off(caller, tab_id, "eve"))
         world.tell(f"eve has {tab_id}")
@@ -200,6 +203,7 @@ class Commands:
     async def _another_tab(self, deed: Deed, agent: str, view: wire.SessionView) -> None:
         """One tab more, something done in it, and perhaps closed again."""
         world, caller = self._world, caller_of(agent, 0)
+        ASKER.set(agent)
         leaves_after = deed.random() * 0.02 if deed.random() < 0.2 else None
         request = wire.OpenTab(url="https://shop.test/" if deed.random() < 0.5 else None)
         try:
@@ -215,3 +219,24 @@ class Commands:
             close = wire.Close(wait_policy="wait_with_timeout", timeout_ms=500)
             await world.call("close tab", lambda broker: broker.commands.run(caller, tab.tab_id, close))
             world.tell(f"{tab.tab_id} is closed")
+
+    # --- State ----------------------------------------------------------------------------------------------
+
+    async def _put_or_read_state(self, deed: Deed, agent: str, view: wire.SessionView) -> None:
+        """Cookies as a whole; those of whoever has the session later are no business of the agent's."""
+        world, caller, session_id = self._world, caller_of(agent, 0), view.session_id
+        ASKER.set(agent)
+        await asyncio.sleep(deed.random() * 0.03)
+        if deed.random() < 0.5:
+            own = wire.StorageState(cookies=[{"name": agent}])
+            await world.call("put state", lambda broker: broker.sessions.put_state(caller, session_id, own))
+            world.tell(f"{agent} has put its cookie into {session_id}")
+            return
+        owners = world.rules.owners_of(session_id)
+        state = await world.call("read state", lambda broker: broker.sessions.state(caller, session_id))
+        world.tell(f"{agent} has read the cookies of {session_id}")
+        strangers = {cookie["name"] for cookie in state.cookies} - owners
+        if strangers:
+            world.violate(
+                f"{agent} reads the cookies of {strangers} in {session_id}, which was {owners}' when it asked"
+            )

@@ -82,6 +82,9 @@ class Life:
     def wrote(self) -> None:
         """Something is on disk that nobody has been told of yet."""
 
+    def puts_cookies(self, context_id: str) -> None:
+        """Cookies are about to be in that context."""
+
     async def alive(self) -> None:
         """Returns at once in a living broker, and never in a dead one."""
         if self.is_over:
@@ -426,6 +429,7 @@ class SimBrowser:
 
     async def set_cookies(self, context_id: str, cookies: list[dict[str, Any]]) -> None:
         await self._call()
+        self._life.puts_cookies(context_id)
         self.process.context(context_id).cookies += cookies
 
     async def local_storage(self, target_id: str, patience_s: float = 0.0) -> tuple[str, dict[str, str]] | None:

@@ -83,6 +83,9 @@ class SteppedLife(Life):
                 self.tell("  what was just written is the last that this broker has done")
                 self.kill()
 
+    def puts_cookies(self, context_id: str) -> None:
+        self._world.verb_rules.check_cookies(context_id)
+
     def kill(self) -> None:
         """It ends here and now. Idempotent."""
         if self.is_dead:

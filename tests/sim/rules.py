@@ -126,6 +126,10 @@ class Rules:
         """The person is about to give it back."""
         self._handed_off.pop(tab_id, None)
 
+    def owners_of(self, session_id: str) -> frozenset[str]:
+        """Whose things may be in that session by now."""
+        return frozenset(self._owners_of[session_id])
+
     def forget_life(self) -> None:
         """What a broker that was killed had promised for its own life."""
         self._locks.clear()

@@ -26,6 +26,8 @@ VERBS = {
     "look at task",
     "open session",
     "open tab",
+    "put state",
+    "read state",
     "release lock",
     "release session",
     "renew lock",

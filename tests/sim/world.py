@@ -1,15 +1,15 @@
 """One simulated history: a broker that is killed and started again, who uses it, and what happens to it.
 
-What is played here is judged elsewhere: `rules` says what must hold of sessions, tabs and commands, `task_rules` and
-`task_turns` what must hold of tasks, `webhook_rules` of what is told about them, `lock_rules` of named locks. A history
-is decided by its seed alone, and by what is left out of it (`script`).
+What is played here is judged elsewhere: `rules` says what must hold of sessions, tabs and commands, `verb_rules` of
+what else is done to these, `task_rules` and `task_turns` of tasks, `webhook_rules` of what is told about them,
+`lock_rules` of named locks. A history is decided by its seed alone, and by what is left out of it (`script`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextvars import copy_context
 from typing import Any, NoReturn, TypeVar
 
@@ -36,6 +36,7 @@ from .rules import Rules
 from .script import PACE, Script
 from .task_clients import TaskClients, is_task
 from .task_rules import TaskRules
+from .verb_rules import VerbRules
 from .virtual_loop import VirtualLoop
 from .weather import Weather
 from .webhook_rules import Receiver
@@ -60,8 +61,12 @@ class Disk(MemoryStore):
         # How often something was written at all, and into each table.
         self.writes = 0
         self._writes_of: Counter[type] = Counter()
+        # Who looks at what is about to be written.
+        self.judge: Callable[[Sequence[Op]], None] | None = None
 
     def write(self, *ops: Op) -> Outcome:
+        if self.judge is not None:
+            self.judge(ops)
         self.writes += 1
         writes_of = self._writes_of
         for op in ops:
@@ -129,6 +134,8 @@ class World:
         # Everybody who does something in this history.
         self._actors: list[asyncio.Task[None]] = []
         self.rules = Rules(self)
+        self.verb_rules = VerbRules(self)
+        self.disk.judge = self.verb_rules.check_write
         self.task_rules = TaskRules(self)
         self.lock_rules = LockRules(self)
         self.receiver = Receiver(self)
