@@ -185,8 +185,6 @@ async def test_a_crash_of_the_database_ends_nothing_and_work_goes_on_without_a_r
     pair.until_whole()
     epochs = [pair.epoch_of(node) for node in pair.nodes]
     with pair.nodes[0].client() as client:
-        # After the outage before, each of its connections comes back by itself, within seconds.
-        await asyncio.to_thread(until, lambda: answered_201(client))
         session = open_session(client, agentId="crash", url=effects.url(), keepAlive=True)
         value_of(client, tab_of(session), "window.mark = 'kept'")
         async with wire_client(session["webSocketDebuggerUrl"]) as socket:

@@ -7,8 +7,8 @@ from typing import Any, get_origin
 
 import msgspec
 
-from tabherd.core.lifecycle import LeaseState, TabState
-from tabherd.core.model import TABLES, Row, Session, Tab
+from tabherd.core.lifecycle import LeaseState, TabState, TaskState
+from tabherd.core.model import TABLES, Row, Session, Tab, Task
 from tabherd.store.base import Applied, Outcome
 
 
@@ -19,6 +19,12 @@ def session(id: str, **fields: Any) -> Session:
 def tab(id: str, **fields: Any) -> Tab:
     return Tab(
         **{"id": id, "session_id": "ses", "node_id": "node", "browser_id": "br", "state": TabState.OPENING, **fields}
+    )
+
+
+def task(id: str, **fields: Any) -> Task:
+    return Task(
+        **{"id": id, "node_id": "node", "agent_id": "agent", "state": TaskState.QUEUED, "action": "click", **fields}
     )
 
 

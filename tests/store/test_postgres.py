@@ -11,19 +11,20 @@ import psycopg
 import pytest
 from bench.rig.postgres import Postgres
 
-from tabherd.core.model import Node, Session, Tab, changed
+from tabherd.core.model import Node, Session, Tab, Task, changed
 from tabherd.errors import StoreUnavailable
 from tabherd.store import postgres_database, postgres_rows, postgres_writer
 from tabherd.store.base import PENDING_MAX, Add, Applied, Conflict, Insert, Op, Put, Require, Store, Update
 from tabherd.store.evaluate import Footprint
 from tabherd.store.lane import BATCH_MAX
 from tabherd.store.postgres import PostgresStore
+from tabherd.store.postgres_database import PostgresDatabase
 from tabherd.store.postgres_rows import load
 from tabherd.store.postgres_writer import Care
 
 from .conftest import SHARED_SCHEMA
 from .postgres_proxy import pooler_to
-from .samples import only_row, session, tab
+from .samples import only_row, session, tab, task
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -36,7 +37,7 @@ def commits() -> list[int]:
 
 @pytest.fixture
 async def store(postgres_url: Callable[[], str], commits: list[int]) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(postgres_url(), on_commit=lambda _, size: commits.append(size))
+    store = PostgresStore(PostgresDatabase(postgres_url()), on_commit=lambda _, size: commits.append(size))
     await store.apply(Add("open", 1))
     commits.clear()
     yield store
@@ -47,7 +48,7 @@ async def store(postgres_url: Callable[[], str], commits: list[int]) -> AsyncIte
 async def nodes(postgres_url: Callable[[], str]) -> AsyncIterator[list[PostgresStore]]:
     """Four stores on one database."""
     async with AsyncExitStack() as open:
-        stores = [PostgresStore(postgres_url()) for _ in range(4)]
+        stores = [PostgresStore(PostgresDatabase(postgres_url())) for _ in range(4)]
         for store in stores:
             open.push_async_callback(store.close)
         yield stores
@@ -116,7 +117,7 @@ async def test_a_counter_at_zero_leaves_no_row(store: PostgresStore, postgres: P
 
 
 async def test_a_store_that_closes_leaves_no_writer(postgres_url: Callable[[], str], postgres: Postgres) -> None:
-    store = PostgresStore(postgres_url())
+    store = PostgresStore(PostgresDatabase(postgres_url()))
     await store.apply(Add("n", 1))
     count = f"SELECT count(*) FROM {SHARED_SCHEMA}.writers".encode()
     with postgres.connect() as shell:
@@ -248,7 +249,7 @@ async def test_a_database_that_does_not_move_refuses_callers_past_the_bound(
 
 async def test_nodes_that_start_at_once_on_an_empty_database_make_one_schema(postgres: Postgres) -> None:
     url = f"{postgres.tcp_url}?options=-csearch_path%3Dstarted_at_once"
-    stores = [PostgresStore(url) for _ in range(4)]
+    stores = [PostgresStore(PostgresDatabase(url)) for _ in range(4)]
     try:
         await asyncio.gather(*(store.apply(Add("n", 1)) for store in stores))
         assert await stores[0].counter("n") == 4
@@ -369,6 +370,56 @@ async def test_a_batch_that_never_has_a_turn_gives_up(store: PostgresStore, monk
     assert await store.apply(Add("n", 1, cap=1)) == Applied((None,))
 
 
+# --- What is presumed ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def node(store: PostgresStore) -> Node:
+    """The row of a life, as it was rewritten once."""
+    first = only_row(await store.apply(Insert(Node(id="node", epoch=1, url="", pid=1, started_at=1))))
+    row = only_row(await store.apply(Update(changed(first, epoch=2))))
+    assert isinstance(row, Node)
+    return row
+
+
+async def test_new_tasks_of_a_node_are_written_in_one_round_trip(store: PostgresStore, node: Node) -> None:
+    asked = round_trips(store)
+    is_ours = Require(Node, node.id, node.version)
+    written = await asyncio.gather(*(store.apply(is_ours, Insert(task(f"t{n}"))) for n in range(3)))
+    assert all(isinstance(outcome, Applied) for outcome in written)
+    assert len(asked) == 1
+    assert await store.get(Task, "t2") == task("t2", version=1)
+
+
+async def test_a_task_that_is_there_already_is_refused_with_what_stands_there(store: PostgresStore, node: Node) -> None:
+    await store.apply(Insert(task("t", action="fill")))
+    is_ours = Require(Node, node.id, node.version)
+    again, other = await asyncio.gather(
+        store.apply(is_ours, Insert(task("t"))), store.apply(is_ours, Insert(task("other")))
+    )
+    assert again == Conflict(1, "exists", row=task("t", action="fill", version=1))
+    assert isinstance(other, Applied)
+
+
+async def test_a_life_that_is_over_gets_no_task_in(store: PostgresStore, node: Node) -> None:
+    refused = await store.apply(Require(Node, node.id, node.version - 1), Insert(task("t")))
+    assert refused == Conflict(0, "version", row=node)
+    assert await store.get(Task, "t") is None
+
+
+async def test_of_two_lives_in_one_batch_each_gets_what_is_true_for_it(store: PostgresStore, node: Node) -> None:
+    old, new = await asyncio.gather(
+        store.apply(Require(Node, node.id, node.version - 1), Insert(task("old"))),
+        store.apply(Require(Node, node.id, node.version), Insert(task("new"))),
+    )
+    assert old == Conflict(0, "version", row=node)
+    assert isinstance(new, Applied)
+
+
+async def test_who_only_asks_whether_a_row_stands_is_told_what_does(store: PostgresStore, node: Node) -> None:
+    assert await store.apply(Require(Node, node.id, 7)) == Conflict(0, "version", row=node)
+
+
 # --- A pooler ---------------------------------------------------------------------------------------------------
 
 
@@ -377,7 +428,7 @@ async def test_it_works_behind_a_pooler_that_changes_connections_after_every_tra
 ) -> None:
     query = postgres_url().partition("?")[2]
     async with pooler_to(postgres.port) as pooler:
-        stores = [PostgresStore(f"{postgres.url_through(pooler.port)}?{query}") for _ in range(2)]
+        stores = [PostgresStore(PostgresDatabase(f"{postgres.url_through(pooler.port)}?{query}")) for _ in range(2)]
         try:
             outcomes = await asyncio.gather(
                 *(
@@ -392,7 +443,7 @@ async def test_it_works_behind_a_pooler_that_changes_connections_after_every_tra
             with pytest.raises(Exception, match="no such state"):
                 await stores[0].apply(Insert(session("bad", state="no such state")))
             assert isinstance(await stores[0].apply(Require(Session, "none", 0), Add("n", 1)), Applied)
-            assert all(store._database._is_pooled for store in stores)
+            assert all(store.database._is_pooled for store in stores)
         finally:
             for store in stores:
                 await store.close()

@@ -44,7 +44,7 @@ def guest(url: str) -> str:
 
 
 async def refusal(url: str) -> StoreUnavailable:
-    store = PostgresStore(url)
+    store = PostgresStore(PostgresDatabase(url))
     try:
         for call in (store.apply(Add("n", 1)), store.counter("n")):
             with pytest.raises(StoreUnavailable) as refused:
@@ -57,7 +57,7 @@ async def refusal(url: str) -> StoreUnavailable:
 
 
 async def use(url: str) -> None:
-    store = PostgresStore(url)
+    store = PostgresStore(PostgresDatabase(url))
     try:
         assert isinstance(await store.apply(Add("n", 1)), Applied)
     finally:
@@ -116,7 +116,7 @@ async def test_a_schema_is_brought_up_to_date_and_keeps_its_rows(
     await use(url)
     later = (*migrations(), "CREATE TABLE later (id TEXT);", "ALTER TABLE later ADD COLUMN more TEXT;")
     monkeypatch.setattr(postgres_database, "migrations", lambda: later)
-    store = PostgresStore(url)
+    store = PostgresStore(PostgresDatabase(url))
     assert await store.counter("n") == 1
     await store.close()
     shell.execute(f"INSERT INTO {SCHEMA}.later (more) VALUES ('x')".encode())
@@ -129,7 +129,7 @@ async def test_a_migration_that_fails_leaves_the_schema_as_it_was(
     with monkeypatch.context() as patched:
         broken = (*migrations(), "CREATE TABLE later (id TEXT);", "no such statement")
         patched.setattr(postgres_database, "migrations", lambda: broken)
-        store = PostgresStore(url)
+        store = PostgresStore(PostgresDatabase(url))
         with pytest.raises(Exception, match="syntax error"):
             await store.counter("n")
         await store.close()
@@ -216,7 +216,7 @@ async def test_a_database_that_takes_no_writes_says_so_and_is_used_when_it_does(
     shell.execute(
         f"GRANT ALL ON SCHEMA {SCHEMA} TO guest; GRANT ALL ON ALL TABLES IN SCHEMA {SCHEMA} TO guest".encode()
     )
-    store = PostgresStore(guest(url))
+    store = PostgresStore(PostgresDatabase(guest(url)))
     with pytest.raises(StoreUnavailable) as refused:
         await store.apply(Add("n", 1))
     assert (refused.value.details["cause"], refused.value.retryable) == ("read_only", True)

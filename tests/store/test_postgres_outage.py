@@ -14,10 +14,11 @@ from bench.rig.postgres import Postgres
 
 from tabherd.core.model import Session, Tab
 from tabherd.errors import StoreUnavailable
-from tabherd.store import postgres_writer
+from tabherd.store import postgres_link, postgres_writer
 from tabherd.store.base import Add, Applied, Insert, Op
 from tabherd.store.evaluate import Writes
 from tabherd.store.postgres import PostgresStore
+from tabherd.store.postgres_database import PostgresDatabase
 from tabherd.store.postgres_rows import change_of, save
 
 from .conftest import SHARED_SCHEMA
@@ -44,7 +45,7 @@ async def line(postgres: Postgres) -> AsyncIterator[Line]:
 @pytest.fixture
 async def store(line: Line, postgres: Postgres, postgres_url: Callable[[], str]) -> AsyncIterator[PostgresStore]:
     """On the line, with a counter `n` of 1."""
-    store = PostgresStore(f"{postgres.url_through(line.port)}?{postgres_url().partition('?')[2]}")
+    store = PostgresStore(PostgresDatabase(f"{postgres.url_through(line.port)}?{postgres_url().partition('?')[2]}"))
     await store.apply(Add("n", 1))
     assert await store.counter("n") == 1
     yield store
@@ -226,16 +227,36 @@ async def test_an_outage_refuses_calls_at_once_and_ends_without_a_restart(store:
     await line.start()
     await link.connection(patience_s=PATIENCE_S)
     assert isinstance(await store.apply(Add("n", 1)), Applied)
-    for reader in store._idle:
-        await reader.connection(patience_s=PATIENCE_S)
     assert await store.counter("n") == 2
+
+
+@pytest.fixture
+def endless_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever was refused once does not try again by itself within any test."""
+    monkeypatch.setattr(postgres_link, "PAUSE_MIN_S", 10_000.0)
+    monkeypatch.setattr(postgres_link, "PAUSE_MAX_S", 10_000.0)
+
+
+async def test_the_first_connection_that_is_back_brings_all_others_of_its_database(
+    endless_pauses: None, store: PostgresStore, line: Line
+) -> None:
+    beside = PostgresStore(store.database)
+    await line.stop()
+    for refused in (store, beside):
+        await refusal(refused, Add("n", 1))
+    await line.start()
+    # The readers have not met the outage, so they look for themselves.
+    assert await store.counter("n") == 1
+    for back in (store, beside):
+        assert isinstance(await back.apply(Add("n", 1)), Applied)
+    await beside.close()
 
 
 async def test_a_store_that_is_opened_during_an_outage_works_after_it(
     line: Line, postgres: Postgres, postgres_url: Callable[[], str]
 ) -> None:
     await line.stop()
-    store = PostgresStore(f"{postgres.url_through(line.port)}?{postgres_url().partition('?')[2]}")
+    store = PostgresStore(PostgresDatabase(f"{postgres.url_through(line.port)}?{postgres_url().partition('?')[2]}"))
     assert (await refusal(store, Add("n", 1))).retryable
     await line.start()
     await store._writer._link.connection(patience_s=PATIENCE_S)
@@ -262,7 +283,13 @@ async def test_a_crash_of_the_server_loses_nothing_that_was_acknowledged(
 ) -> None:
     """PostgreSQL ends all sessions and recovers from its log when one of its processes is killed."""
     assert isinstance(await store.apply(Insert(session("before")), Add("n", 1)), Applied)
+    connection = store._writer._link.present
+    assert connection is not None
     os.kill(shell.info.backend_pid, signal.SIGKILL)
+    # The server has to notice first; until then it works as before.
+    async with asyncio.timeout(PATIENCE_S):
+        while connection.is_usable:
+            await asyncio.sleep(0.002)
     refusals: list[StoreUnavailable] = []
     while len(refusals) < PATIENCE_S * 100:
         try:
@@ -274,8 +301,6 @@ async def test_a_crash_of_the_server_loses_nothing_that_was_acknowledged(
             await asyncio.sleep(0.01)
     assert all(error.retryable for error in refusals)
     assert {error.details["cause"] for error in refusals} <= {"starting", "unreachable", "in_doubt"}
-    for reader in store._idle:
-        await reader.connection(patience_s=PATIENCE_S)
     assert [row.id for row in await store.select(Session)] == ["after", "before"]
     assert await store.counter("n") == 3
 
@@ -284,7 +309,7 @@ async def test_connections_ended_at_random_under_load_lose_nothing_and_repeat_no
     postgres_url: Callable[[], str], shell: psycopg.Connection
 ) -> None:
     chance = random.Random(SEED)
-    stores = [PostgresStore(postgres_url()) for _ in range(2)]
+    stores = [PostgresStore(PostgresDatabase(postgres_url())) for _ in range(2)]
     acknowledged: set[str] = set()
     unhappened: set[str] = set()
     is_over = False

@@ -12,10 +12,12 @@ from typing import get_origin
 import msgspec
 import pytest
 
-from tabherd.core.model import TABLES, Session, Tab, Table
-from tabherd.store.evaluate import Footprint
+from tabherd.core.model import TABLES, Row, Session, Tab, Table, changed
+from tabherd.store.evaluate import Footprint, Writes
 from tabherd.store.sqlite_file import migrations
-from tabherd.store.sqlite_rows import load, select
+from tabherd.store.sqlite_rows import load, save, select
+
+from .samples import full_rows
 
 EVERY_TABLE = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 
@@ -109,3 +111,41 @@ def test_tables_are_loaded_in_one_order_so_that_there_are_few_statements(databas
     for tables in ((Session, Tab), (Tab, Session)):
         load(database, Footprint({table: {"x"} for table in tables}, set()))
     assert asked[0] == asked[1]
+
+
+def touched(database: sqlite3.Connection, statement: str) -> set[str]:
+    """The indexes that it takes entries out of."""
+    names = dict(database.execute("SELECT rootpage, name FROM sqlite_master"))
+    # Opened for writing once, and then known by a number.
+    steps = list(database.execute(f"EXPLAIN {statement}"))
+    opened = {step[2]: names.get(step[3], "") for step in steps if step[1] == "OpenWrite"}
+    return {opened[step[2]] for step in steps if step[1] == "IdxDelete"} - {""}
+
+
+@pytest.mark.parametrize("row", full_rows(), ids=lambda row: type(row).__name__)
+def test_a_rewrite_leaves_alone_the_indexes_of_what_a_row_keeps(database: sqlite3.Connection, row: Row) -> None:
+    table = TABLES[type(row)]
+    standing = changed(row, version=1)
+    save(database, Writes({table.row: {row.id: standing}}, {}), {})
+    recorder = Recorder(database)
+    later = changed(row, version=2)
+    save(database, Writes({table.row: {row.id: later}}, {}), {table.row: {row.id: standing}})
+    assert touched(database, recorder.last()) <= {f"{table.name}_by_state"}
+    assert load(database, Footprint({table.row: {row.id}}, set())).rows[table.row] == {row.id: later}
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [(row, field) for row in full_rows() for field in TABLES[type(row)].indexed if field != "state"],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_row_that_does_not_keep_it_is_found_by_what_it_has_become(
+    database: sqlite3.Connection, row: Row, field: str
+) -> None:
+    table = TABLES[type(row)].row
+    standing, later = changed(row, version=1), changed(row, version=2, **{field: "another"})
+    save(database, Writes({table: {row.id: standing}}, {}), {})
+    save(database, Writes({table: {row.id: later}}, {}), {table: {row.id: standing}})
+    before = getattr(row, field)
+    assert select(database, table, {field: ("another",)}, "", 10, newest_first=False) == [later]
+    assert select(database, table, {field: (before,)}, "", 10, newest_first=False) == []

@@ -528,11 +528,9 @@ class Broker:
         return self.operations.is_draining
 
     async def refuse_unwritable(self) -> None:
-        """Raise `StoreUnavailable` while nothing can be written. In a cluster the node's own beats tell."""
-        if self.cluster is None:
-            await self._readiness.refuse_unwritable()
-        else:
-            self.operations.refuse_untrusted()
+        """Raise `StoreUnavailable` while nothing can be written, or while a node of a cluster does not trust itself."""
+        self.operations.refuse_untrusted()
+        await self._readiness.refuse_unwritable()
 
     @property
     def is_ready(self) -> bool:

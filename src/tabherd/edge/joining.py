@@ -27,7 +27,6 @@ from ..config import Config
 from ..core.model import Node
 from ..errors import StoreUnavailable
 from ..store.base import Store
-from ..store.open import open_store
 from .forward.links import Links
 from .state import StateDir
 
@@ -68,11 +67,12 @@ async def joined(
     """Be a node for as long as this lasts. One that was in the cluster before waits for a store that is away."""
     # The driver is an extra, so nothing of it is imported before there is a database; opening the store has checked.
     from ..cluster.postgres_hints import PostgresHints
-    from ..store.postgres_database import split_url
+    from ..store.postgres import PostgresStore
     from ..store.postgres_tasks import PostgresTaskClaims
 
+    assert isinstance(store, PostgresStore), "only nodes that share a database are a cluster"
     # What waits for the other store's connection must not hold up a beat.
-    beats = open_store(config.store, directory.path)
+    beats = PostgresStore(store.database)
     try:
         node = await _begin(beats, config, directory, listens_at, is_patient=is_patient)
         clock = ClusterClock()
@@ -80,8 +80,8 @@ async def joined(
         await membership.start()
         keys = {name: await shared_key(store, name) for name in (TICKETS, WEBHOOKS, NODES)}
         links = Links(node.id, node.epoch, keys[NODES], node.boot_id, clock)
-        claims = PostgresTaskClaims(config.store, node, membership.fenced)
-        hints = PostgresHints(config.cluster.direct_url or config.store, split_url(config.store)[1], node.id)
+        claims = PostgresTaskClaims(store.database, node, membership.fenced)
+        hints = PostgresHints(config.cluster.direct_url or config.store, store.database.schema, node.id)
         _drop_the_dead(membership, links)
         hints.start()
         try:

@@ -45,8 +45,9 @@ def _open_postgres(url: str, on_commit: Callable[[float, int], None] | None) -> 
             field="store",
         )
     from .postgres import PostgresStore
+    from .postgres_database import PostgresDatabase
 
-    return PostgresStore(url, on_commit=on_commit)
+    return PostgresStore(PostgresDatabase(url), on_commit=on_commit)
 
 
 def _not_an_address(url: str) -> InvalidRequest:

@@ -63,13 +63,13 @@ _Read: TypeAlias = _Get | _Counter | _Select | _Now
 class PostgresStore:
     """Implements `Store`. It connects, and brings the schema up to date, when it is first used."""
 
-    def __init__(self, url: str, *, on_commit: Callable[[float, int], None] | None = None) -> None:
+    def __init__(self, database: PostgresDatabase, *, on_commit: Callable[[float, int], None] | None = None) -> None:
         # `on_commit` is called after every batch: seconds it took, transactions it had.
-        self._database = PostgresDatabase(url)
-        self._writer = Writer(self._database)
+        self.database = database
+        self._writer = Writer(self.database)
         self._writes: LoopLane[Transaction, Outcome] = LoopLane(self._each(self._writer.commit), on_batch=on_commit)
         # Connections that no batch of reads is using.
-        self._idle = [Link(self._database.name, self._database.connect) for _ in range(READERS)]
+        self._idle = [Link(self.database) for _ in range(READERS)]
         self._reads: LoopLane[_Read, Any] = LoopLane(self._each(self._read), width=READERS)
         self._is_closed = False
 
@@ -125,13 +125,13 @@ class PostgresStore:
                     if not connection.is_lost(error):
                         raise
                     if attempt == READ_ATTEMPTS_MAX - 1:
-                        raise unavailable(self._database.name, error) from error
+                        raise unavailable(self.database.name, error) from error
             raise AssertionError("the last attempt answers or raises")
         finally:
             self._idle.append(link)
 
     async def _read_on(self, connection: PostgresConnection, batch: list[_Read]) -> list[Any]:
-        schema = self._database.schema
+        schema = self.database.schema
         needed = Footprint({}, set())
         for read in batch:
             match read:
@@ -169,7 +169,7 @@ class PostgresStore:
                 return [copy_of(error) for _ in batch]
             except Exception as error:  # noqa: BLE001 - none is lost: it becomes the answer of the job that caused it
                 if is_of_the_world(error):
-                    return [unavailable(self._database.name, error) for _ in batch]
+                    return [unavailable(self.database.name, error) for _ in batch]
                 if len(batch) == 1:
                     return [error]
             # In halves, so that one bug among a thousand costs the others a few commits, and not each one of its own.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -109,6 +110,8 @@ class PostgresDatabase:
         self._is_prepared = False
         # One preparation at a time.
         self._preparing = asyncio.Lock()
+        # Called whenever a connection was made: what was refused before may be tried again.
+        self.on_answer: list[Callable[[], None]] = []
 
     async def connect(self) -> PostgresConnection:
         """A new connection; the first one brings the schema up to date."""

@@ -2,7 +2,8 @@
 
 Invariants: the first caller waits for the connection, or for the first refusal; from then on, until it is back, every
 call is refused at once with the reason, while one task tries again after pauses that grow up to a bound. Whoever has to
-know how a lost commit ended may wait longer.
+know how a lost commit ended may wait longer. The first of a database's links that is back has the others try at once,
+and whoever calls on them then waits for that: a database that has answered is not away for anybody.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from ..errors import StoreUnavailable
-from .postgres_database import PostgresConnection
+from .postgres_database import PostgresConnection, PostgresDatabase
 from .postgres_errors import copy_of, is_of_the_world, unavailable
 
 PAUSE_MIN_S: Final = 0.05
@@ -21,11 +22,14 @@ PAUSE_MAX_S: Final = 2.0
 
 
 class Link:
-    """`connect` makes a connection and whatever belongs to it; `name` is the database's, for messages."""
+    """To one database; `connect` makes a connection, where there is more to that than to connect."""
 
-    def __init__(self, name: str, connect: Callable[[], Awaitable[PostgresConnection]]) -> None:
-        self._name = name
-        self._connect = connect
+    def __init__(
+        self, database: PostgresDatabase, connect: Callable[[], Awaitable[PostgresConnection]] | None = None
+    ) -> None:
+        self._database = database
+        self._connect = database.connect if connect is None else connect
+        database.on_answer.append(self._look_again)
         self._connection: PostgresConnection | None = None
         # Why the last attempt failed; None while there is a connection, or the first attempt is under way.
         self._failure: Exception | None = None
@@ -63,7 +67,9 @@ class Link:
 
     async def close(self) -> None:
         """End the connection, and the attempts to have one."""
-        self._is_closed = True
+        if not self._is_closed:
+            self._is_closed = True
+            self._database.on_answer.remove(self._look_again)
         if self._attempts is not None:
             self._attempts.cancel()
             await asyncio.wait([self._attempts])
@@ -73,7 +79,15 @@ class Link:
     def _refusal(self, failure: Exception) -> Exception:
         if isinstance(failure, StoreUnavailable):
             return copy_of(failure)
-        return unavailable(self._name, failure) if is_of_the_world(failure) else failure
+        return unavailable(self._database.name, failure) if is_of_the_world(failure) else failure
+
+    def _look_again(self) -> None:
+        """The database has answered another link: what this one was refused with is no longer true."""
+        if self._attempts is not None and self._failure is not None:
+            # It may be in a pause, or wait for an answer that was lost when nothing came through.
+            self._attempts.cancel()
+            self._failure = None
+            self._attempts = asyncio.create_task(self._attempt())
 
     async def _attempt(self) -> None:
         """Until there is a connection, or `close`."""
@@ -86,6 +100,8 @@ class Link:
             else:
                 self._failure = None
                 self._attempts = None
+                for told in self._database.on_answer:
+                    told()
             self._news.set()
             self._news.clear()
             if self._connection is None:

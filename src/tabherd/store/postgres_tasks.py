@@ -58,7 +58,7 @@ class _Line:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._name = database.name
-        self._link = Link(database.name, database.connect)
+        self._link = Link(database)
         self._turn = asyncio.Lock()
         # How many have asked and have no answer yet.
         self.waiting = 0
@@ -96,8 +96,8 @@ class _Line:
 class PostgresTaskClaims:
     """Implements `TaskClaims` for one life of one node. `on_fenced` is called when that is found to be over."""
 
-    def __init__(self, url: str, node: Node, on_fenced: Callable[[], None]) -> None:
-        self._database = PostgresDatabase(url)
+    def __init__(self, database: PostgresDatabase, node: Node, on_fenced: Callable[[], None]) -> None:
+        self._database = database
         self._node = node
         self._on_fenced = on_fenced
         # Claims wait for each other; who only looks does not wait for that. One question at a time on each.

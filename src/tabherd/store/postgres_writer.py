@@ -5,8 +5,9 @@ it were alone. `commit` gives outcomes only when the batch is durable; when it r
 `in_doubt` says nobody can tell. Nothing is written twice.
 
 The usual way is two round trips: load without locks, evaluate, and save in one statement that checks what it locks.
-When others came in between, it is done again in one transaction that locks as it loads, so that everybody has a turn;
-and so are the next batches, because who has met others will meet them again.
+Where nothing can be learnt by loading (see `presume`), it is one. When others came in between, it is done again in one
+transaction that locks as it loads, so that everybody has a turn; and so are the next batches, because who has met
+others will meet them again.
 
 An absent row cannot be locked. Where a batch inserts it, the unique key decides. Where it merely requires the absence,
 whoever inserts the row meanwhile counts as later, and that is wrong only if that one in turn rests on the absence of
@@ -27,12 +28,13 @@ from typing import Final
 import msgspec
 
 from ..errors import StoreUnavailable
-from .base import Outcome
+from .base import Conflict, Outcome
 from .evaluate import Transaction, evaluate, footprint
 from .postgres_database import ABSENCE_LOCK, PostgresConnection, PostgresDatabase
 from .postgres_errors import contended, in_doubt, is_meeting, is_of_the_world, is_refusal, unavailable
 from .postgres_link import Link
 from .postgres_rows import LOCK_WAIT_MS, Change, change_of, found_in, load, loaded, save
+from .presume import presumed
 
 # Each attempt that fails has met somebody who succeeded, or lost its connection.
 ATTEMPTS_MAX: Final = 20
@@ -47,12 +49,18 @@ FORGOTTEN_AFTER: Final = "7 days"
 class Care(enum.IntEnum):
     """How a batch guards itself against others; each kind includes those before it."""
 
+    # Load nothing, and check what was presumed when saving.
+    PRESUME = 0
     # Load without locks, and check when saving.
-    CHECK = 0
+    CHECK = 1
     # Lock what is loaded.
-    LOCK = 1
+    LOCK = 2
     # Let nobody else rest on absence meanwhile.
-    ALONE = 2
+    ALONE = 3
+
+    @property
+    def is_locking(self) -> bool:
+        return self >= Care.LOCK
 
 
 class _Met(Exception):
@@ -85,7 +93,7 @@ class Writer:
 
     def __init__(self, database: PostgresDatabase) -> None:
         self._database = database
-        self._link = Link(database.name, self._enter)
+        self._link = Link(database, self._enter)
         self._id = secrets.token_hex(16)
         # Of the present connection; None before the first.
         self._entry: _Entry | None = None
@@ -96,7 +104,7 @@ class Writer:
 
     async def commit(self, batch: Sequence[Transaction]) -> list[Outcome]:
         """Take all of it to the disk and say how each transaction ended; or raise, and nothing has happened."""
-        care = Care.CHECK
+        care = Care.PRESUME
         if self._wary_batches:
             self._wary_batches -= 1
             care = Care.LOCK
@@ -141,17 +149,23 @@ class Writer:
         schema, needed = self._database.schema, footprint(batch)
         if not needed.ids and not needed.counters:
             return evaluate(batch, loaded(needed, ()))[0]
-        if care is not Care.CHECK:
-            await connection.begin(LOCK_WAIT_MS)
-        if care is Care.ALONE:
-            await connection.run(f"SELECT pg_advisory_xact_lock({ABSENCE_LOCK})")
-        state = loaded(needed, await connection.ask(*load(schema, needed, is_locking=care is not Care.CHECK)))
+        state = presumed(batch) if care is Care.PRESUME else None
+        is_presumed = state is not None
+        if state is None:
+            if care.is_locking:
+                await connection.begin(LOCK_WAIT_MS)
+            if care is Care.ALONE:
+                await connection.run(f"SELECT pg_advisory_xact_lock({ABSENCE_LOCK})")
+            state = loaded(needed, await connection.ask(*load(schema, needed, is_locking=care.is_locking)))
         found = found_in(state)
         outcomes, writes = evaluate(batch, state)
+        if is_presumed and any(isinstance(outcome, Conflict) for outcome in outcomes):
+            # They do not agree among themselves, and who is refused has to be told what really stands there.
+            raise _Met(Care.CHECK)
         change = change_of(batch, outcomes, found, writes)
         if not change.is_writing:
             # What was loaded stood there at one moment, and nothing else has been claimed.
-            if care is not Care.CHECK:
+            if care.is_locking:
                 await connection.run("ROLLBACK")
             return outcomes
         if change.rests_on_absence and care is not Care.ALONE:
@@ -166,7 +180,7 @@ class Writer:
             answer = await connection.ask(
                 *save(self._database.schema, self._id, self._entry.life, self._number, change)
             )
-            if answer["stands"] and care is not Care.CHECK:
+            if answer["stands"] and care.is_locking:
                 await connection.run("COMMIT")
         except Exception as error:
             if connection.is_lost(error) and not is_refusal(error):

@@ -106,8 +106,11 @@ class SqliteStore:
         connection = self._file.writer
         connection.execute("BEGIN IMMEDIATE")
         try:
-            outcomes, writes = evaluate(batch, load(connection, footprint(batch)))
-            save(connection, writes)
+            state = load(connection, footprint(batch))
+            # Taken down before the batch is evaluated, which changes the state.
+            found = {table: dict(by_id) for table, by_id in state.rows.items()}
+            outcomes, writes = evaluate(batch, state)
+            save(connection, writes, found)
             connection.execute("COMMIT")
         finally:
             # After a success there is none, and some errors end it by themselves.

@@ -4,6 +4,9 @@ Python's sqlite3 lets go of the GIL around every step of a statement, and under 
 cost a switch interval to get it back. So a statement takes or gives many rows in one step: rows are read as one JSON
 text, which msgspec decodes, and written as the parameters of one VALUES list, which is five times as fast as having
 SQLite take JSON apart. `executemany` would step, and let go, once per row.
+
+A statement that names a column rewrites each index that has it, changed or not, and every page of an index that is
+touched is written to the log. So a row that keeps its agent, node or session is replaced without naming them.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import enum
 import sqlite3
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, cast, get_origin
 
 import msgspec
@@ -44,7 +48,8 @@ class RowSql:
         fields = {field.name: field.type for field in msgspec.structs.fields(table.row)}
         pairs = ", ".join(f"'{name}', {_as_json(name, kind)}" for name, kind in fields.items())
         marks = f"({', '.join('?' * len(fields))})"
-        replacing = ", ".join(f"{name} = excluded.{name}" for name in fields if name != "id")
+        # Indexed fields of which most rows keep the value that they began with.
+        steady = tuple(field for field in table.indexed if field != "state")
         self.name = table.name
         # One JSON object, spelled as the struct's own encoding.
         self.object = f"json_object({pairs})"
@@ -53,19 +58,36 @@ class RowSql:
         )
         self.decode = msgspec.json.Decoder(list[table.row]).decode  # type: ignore[name-defined]
         self.delete = f"DELETE FROM {table.name} WHERE id IN (SELECT value FROM json_each(?))"
-        # By the number of rows they write.
-        self._saves = {
-            size: f"INSERT INTO {table.name} ({', '.join(fields)}) VALUES {', '.join([marks] * size)}"
-            f" ON CONFLICT (id) DO UPDATE SET {replacing}"
-            for size in SAVE_SIZES
-        }
+        # By the number of rows they write: any rows, and such as keep what they began with.
+        self._saves, self._rewrites = (
+            {
+                size: f"INSERT INTO {table.name} ({', '.join(fields)}) VALUES {', '.join([marks] * size)}"
+                f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in replaced)}"
+                for size in SAVE_SIZES
+            }
+            for replaced in (
+                [name for name in fields if name != "id"],
+                [name for name in fields if name not in ("id", *steady)],
+            )
+        )
+        self._steady_of: Callable[[Row], Any] = attrgetter(*steady) if steady else lambda _: None
         # Columns whose values sqlite3 does not take as they are.
         self._converted = [
             (index, convert) for index, kind in enumerate(fields.values()) if (convert := _conversion(kind)) is not None
         ]
 
-    def save(self, connection: sqlite3.Connection, rows: list[Row]) -> None:
-        """Insert or replace these rows."""
+    def save(self, connection: sqlite3.Connection, rows: list[Row], found: Mapping[str, Row]) -> None:
+        """Insert or replace these rows; what stood there before is what was found."""
+        steady_of = self._steady_of
+        anew: list[Row] = []
+        kept: list[Row] = []
+        for row in rows:
+            before = found.get(row.id)
+            (kept if before is not None and steady_of(before) == steady_of(row) else anew).append(row)
+        self._write(connection, self._saves, anew)
+        self._write(connection, self._rewrites, kept)
+
+    def _write(self, connection: sqlite3.Connection, statements: Mapping[int, str], rows: list[Row]) -> None:
         begin = 0
         while begin < len(rows):
             size = next(size for size in SAVE_SIZES if size <= len(rows) - begin)
@@ -75,7 +97,7 @@ class RowSql:
                 for index, convert in self._converted:
                     columns[index] = convert(columns[index])
                 values += columns
-            connection.execute(self._saves[size], values)
+            connection.execute(statements[size], values)
             begin += size
 
 
@@ -123,12 +145,12 @@ def _load_sql(tables: tuple[type[Row], ...], has_counters: bool) -> str:
     return "SELECT " + ", ".join(parts)
 
 
-def save(connection: sqlite3.Connection, writes: Writes) -> None:
-    """Bring the tables to what the writes say, with few statements per table."""
+def save(connection: sqlite3.Connection, writes: Writes, found: Mapping[type[Row], Mapping[str, Row]]) -> None:
+    """Bring the tables from what was found to what the writes say, with few statements per table."""
     for table, by_id in writes.rows.items():
         sql = SQL[table]
         if kept := [row for row in by_id.values() if row is not None]:
-            sql.save(connection, kept)
+            sql.save(connection, kept, found.get(table, {}))
         if gone := [id for id, row in by_id.items() if row is None]:
             connection.execute(sql.delete, (_encode(gone).decode(),))
     if writes.counters:
