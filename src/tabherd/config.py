@@ -88,7 +88,7 @@ class Pool(Section, frozen=True, kw_only=True):
     browser: str = "auto"
     # Without a window.
     headless: bool = True
-    # Extra command-line flags for the browser.
+    # Extra command-line flags for the browser. Features that these turn off are turned off besides ours.
     flags: tuple[str, ...] = ()
     # How long one start may take.
     start_limit_ms: Annotated[int, Meta(ge=1_000, le=300_000)] = 20_000

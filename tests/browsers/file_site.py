@@ -26,6 +26,8 @@ class FileSite:
         self.port = 0
         # Set to let held files end.
         self.finish = threading.Event()
+        # The names of the files that were asked for, in order.
+        self.asked: list[str] = []
 
     def url(self, path: str = "/") -> str:
         return f"http://127.0.0.1:{self.port}{path}"
@@ -41,6 +43,7 @@ def _handler(site: FileSite) -> type[BaseHTTPRequestHandler]:
             name = query.get("name", "report.txt")
             match address.path:
                 case "/file":
+                    site.asked.append(name)
                     body = query.get("body", "hello").encode() * int(query.get("times", "1"))
                     self._begin(len(body), name)
                     self.wfile.write(body)

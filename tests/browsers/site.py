@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,8 @@ from tabherd.browsers.driver import ChromiumTab
 # Names that end like this lead to the site, whatever is before it.
 FLAGS = ("--host-resolver-rules=MAP *.test 127.0.0.1",)
 BUILDS = ("headless-shell", "chromium")
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Site:
@@ -51,15 +53,21 @@ class Site:
 
 
 @asynccontextmanager
-async def serving(pages: Mapping[str, str] | None = None) -> AsyncIterator[Site]:
-    site = Site(pages or {})
-    server = await asyncio.start_server(site.answer, "127.0.0.1", 0)
-    site.port = server.sockets[0].getsockname()[1]
+async def answering(answer: Answer) -> AsyncIterator[int]:
+    """Answer every connection to a free loopback port, which this is, like that."""
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
     try:
-        yield site
+        yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
         await server.wait_closed()
+
+
+@asynccontextmanager
+async def serving(pages: Mapping[str, str] | None = None) -> AsyncIterator[Site]:
+    site = Site(pages or {})
+    async with answering(site.answer) as site.port:
+        yield site
 
 
 async def load(tab: ChromiumTab, url: str) -> None:

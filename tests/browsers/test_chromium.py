@@ -330,6 +330,18 @@ async def test_both_builds_can_be_driven_without_a_window(kind: str, tmp_path: P
         assert found["result"]["value"] == "Here"
 
 
+async def test_a_window_of_the_full_build_has_no_pages_but_its_tabs(tmp_path: Path) -> None:
+    # The pool's own wishes do not undo that, nor the other way round.
+    async with launched(tmp_path, browser="chromium", flags=("--disable-features=BackForwardCache",)) as browser:
+        await browser.new_tab(await browser.new_context())
+        found = await browser._connection.call("Target.getTargets", {"filter": [{}]})
+        assert [target["url"] for target in found["targetInfos"] if target["type"] == "browser_ui"] == []
+        lines = [process.command_line(pid) for pid in process.group_members(browser.row.pid)]
+        assert [line for line in lines if "--top-chrome-webui" in line] == []
+        asked = [word for word in process.command_line(browser.row.pid) if word.startswith("--disable-features=")]
+        assert [word.endswith(",BackForwardCache") for word in asked] == [True]
+
+
 async def test_a_port_that_somebody_else_took_is_given_up_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,17 @@ async def test_a_port_nobody_listens_on_has_no_holder() -> None:
         assert debug_port.holder(bound.getsockname()[1], os.getpid()) is Holder.NOBODY
 
 
+async def test_who_waits_for_a_browser_to_listen_does_not_read_the_books_of_the_whole_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(debug_port, "_listening_inodes", lambda _, port: read.append(port) or set())
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    assert debug_port.holder(port, os.getpid()) is Holder.NOBODY
+    assert read == []
+
+
 def _reserve_all(tried: Collection[int] = ()) -> tuple[list[int], str]:
     """Every port there is to have, and the words of the refusal that ended it; none of them is kept."""
     given: list[int] = []

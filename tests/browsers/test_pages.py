@@ -239,6 +239,22 @@ async def test_a_page_that_is_closed_is_told_once(watched: Watched, how: str) ->
     assert watched.told.ends_of(tab.target_id) == [PageEnd.CLOSED]
 
 
+async def test_a_dismissed_popup_does_not_take_the_page_that_opened_it_along(watched: Watched) -> None:
+    tab, context_id = await watched.tab_at()
+    await run(tab, "window.popup = open(''); 0")
+    popup = await watched.told.opened_in(context_id)
+    # Attached, and not yet asked to tell of dialogs: one that opens now is answered by nobody and holds up both.
+    await watched.browser._attach(popup.target_id)
+    await tab.call("Runtime.addBinding", {"name": "asking"})
+    asked = tab.expect("Runtime.bindingCalled")
+    tab.listen("Runtime.bindingCalled", lambda _: asked.done() or asked.set_result(None))
+    opener = asyncio.create_task(run(tab, "asking(''); popup.alert('open'); 'went on'"))
+    await asked
+    await watched.browser.dismiss_tab(popup.target_id)
+    assert await opener == "went on"
+    assert await watched.told.until(lambda: watched.told.ends_of(popup.target_id)) == [PageEnd.CLOSED]
+
+
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("how", ["killed", "stopped", "stopped with a kept profile"])
 async def test_pages_that_die_with_their_browser_are_not_told(tmp_path: Path, build: str, how: str) -> None:

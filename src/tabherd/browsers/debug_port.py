@@ -29,6 +29,7 @@ RESTRICTED_PORTS: Final = (
     *(6665, 6666, 6667, 6668, 6669, 6697, 10080),
 )
 LOOPBACK: Final = "127.0.0.1"
+LOOPBACK_6: Final = "::1"
 # The state LISTEN in /proc/net/tcp.
 _LISTEN: Final = "0A"
 
@@ -74,6 +75,9 @@ def release(port: int) -> None:
 
 def holder(port: int, pid: int) -> Holder:
     """Whether the process listens on that port of the IPv4 loopback, or somebody else does, by the kernel's books."""
+    # To read those takes it ten milliseconds, in which nobody here is served, and who waits for a browser asks often.
+    if _is_free(port) and _is_free(port, socket.AF_INET6, LOOPBACK_6):
+        return Holder.NOBODY
     ipv4 = _listening_inodes(Path("/proc/net/tcp"), port)
     ipv6 = _listening_inodes(Path("/proc/net/tcp6"), port)
     if not ipv4 and not ipv6:
@@ -81,16 +85,19 @@ def holder(port: int, pid: int) -> Holder:
     return Holder.OURS if ipv4 & _socket_inodes(pid) else Holder.STRANGER
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Chromium does: connections of a browser that just ended must not keep its port from the next.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError as error:
-            if error.errno in (errno.EADDRINUSE, errno.EACCES, errno.EPERM):
-                return False
+def _is_free(port: int, family: socket.AddressFamily = socket.AF_INET, address: str = LOOPBACK) -> bool:
+    """Whether nobody listens there. Who asks does not keep Chromium from it, because both let others bind as well."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As Chromium does: connections of a browser that just ended must not keep its port from the next.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+    except OSError as error:
+        if error.errno in (errno.EADDRINUSE, errno.EACCES, errno.EPERM):
+            return False
+        if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
             raise
+        # A kernel without IPv6.
     return True
 
 

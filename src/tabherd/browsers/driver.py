@@ -20,7 +20,7 @@ from typing import Any, Final
 import structlog
 
 from ..core.model import Browser
-from . import process
+from . import process, workers
 from .cdp import CdpConnection, CdpSession
 from .dialogs import Dialogs
 from .downloads import Downloads, forbid_downloads
@@ -44,17 +44,15 @@ log = structlog.get_logger(__name__)
 # because Chromium forgets about it when a navigation commits at the same moment.
 CLOSE_TRIES: Final = 2
 CLOSE_GRACE_S: Final = 0.15
+# How often a page is told to close that must not take others with it. Chromium drops one that does not answer after
+# half a second.
+DISMISS_TRIES: Final = 20
 # How long a page may take to stop its scripts before it is taken for one that spins; it is interrupted after the grace.
 SILENCE_LIMIT_S: Final = 0.45
 # How long its renderer may take to end. One to which nobody was attached when it began to spin never hears of it.
 CRASH_LIMIT_S: Final = 2.0
 # How long a page may take to go away once its renderer has been ended, also on a machine that is busy.
 CLOSE_LIMIT_S: Final = 15.0
-# What runs outside of pages. The first kind starts again by itself.
-WORKERS: Final = ("service_worker", "shared_worker")
-# How often a context is looked at until its workers are gone, and how long is waited in between.
-WORKER_TRIES: Final = 500
-WORKER_PAUSE_S: Final = 0.02
 # How long an existing page may take to answer when it is attached.
 ATTACH_LIMIT_S: Final = 3.0
 # Our code for a page that did not go away.
@@ -247,23 +245,17 @@ class DrivenBrowser:
                 # Looked at, or asyncio would complain: whoever waited has already failed for the same reason.
                 gone.exception()
 
-    async def end_workers(self, context_id: str) -> None:
-        for _ in range(WORKER_TRIES):
-            workers = await self._workers(context_id)
-            if not workers:
+    async def dismiss_tab(self, target_id: str) -> None:
+        for _ in range(DISMISS_TRIES):
+            if not await self._end("Target.closeTarget", {"targetId": target_id}):
                 return
-            await asyncio.gather(*(self._end("Target.closeTarget", {"targetId": id}) for id in workers))
-            await asyncio.sleep(WORKER_PAUSE_S)
-        raise CdpFailure("Target.closeTarget", NOT_CLOSED, "a worker is still there after it was closed")
+            await asyncio.sleep(CLOSE_GRACE_S)
+        await self.close_tab(target_id)
 
-    async def _workers(self, context_id: str) -> list[str]:
-        # Said, because without a word Chromium answers with what page watching asked for: pages alone.
-        kinds = [{"type": kind} for kind in ("page", *WORKERS)]
-        targets = (await self._connection.call("Target.getTargets", {"filter": kinds}))["targetInfos"]
-        mine = [target for target in targets if target.get("browserContextId") == context_id]
-        is_alone = sum(target["type"] == "page" for target in mine) == 1
-        ending = WORKERS if is_alone else WORKERS[:1]
-        return [target["targetId"] for target in mine if target["type"] in ending]
+    async def end_workers(self, context_id: str, target_id: str) -> None:
+        await workers.end_workers(
+            self._connection, context_id, self._tabs.get(target_id) or await self._attach(target_id)
+        )
 
     async def let_go(self, target_id: str) -> None:
         # Whoever asks for this page from now on gets a new attachment, not this one.

@@ -239,8 +239,15 @@ class BrowserPort(Protocol):
         """Close that page; returns when it is really gone, and at once when it was gone already."""
         ...
 
-    async def end_workers(self, context_id: str) -> None:
-        """End what scripts of the context run outside of pages, and return when it is gone.
+    async def dismiss_tab(self, target_id: str) -> None:
+        """Close that page without ending the renderer, which it may have in common with the page that opened it.
+
+        A script of it may still run when this returns, but only in that renderer.
+        """
+        ...
+
+    async def end_workers(self, context_id: str, target_id: str) -> None:
+        """End what scripts of the context run outside of pages, and return when it is gone; that page of it stays.
 
         Service workers start again when they are needed. Shared ones do not, and are left alone while the context has
         more than one page that may use them.
