@@ -246,6 +246,19 @@ async def test_an_owner_that_died_while_there_was_no_broker_is_noticed(house: Ho
 
 
 @in_house()
+async def test_that_silence_counts_from_the_start_of_a_broker_is_no_sign_of_an_owner_that_is_dead(house: House) -> None:
+    """The proof may be a millisecond older than that."""
+    pid = house.new_pid()
+    session = await house.open(owner=wire.Owner(pid=pid))
+    house.pids.discard(pid)
+    await house.kill()
+    live = house.live(session)
+    live.seen_at = house.broker.clock() + 1
+    await house.until(lambda: house.row(session).ended_at, 10)
+    assert house.row(session).end_reason == "owner_dead"
+
+
+@in_house()
 async def test_a_deadline_that_passed_meanwhile_is_not_set_anew(house: House) -> None:
     session = await house.open(deadline_ms=50_000, keep_alive=True)
     deadline_at = house.row(session).deadline_at

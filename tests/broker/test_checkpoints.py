@@ -16,6 +16,7 @@ from tabherd.broker import checkpoints
 from tabherd.broker.checkpoints import BURST, COOKIES_MAX_CHARS, ORIGINS_MAX
 from tabherd.browsers import storage
 from tabherd.core.model import Checkpoint, Tab
+from tabherd.store.base import Op, Outcome, Put
 
 SHOP = "https://shop.test"
 
@@ -288,3 +289,28 @@ async def test_state_is_written_in_turn_with_everything_else_that_changes_the_se
     await releasing
     with pytest.raises(errors.LeaseLost):
         await writing
+
+
+@in_house()
+async def test_one_whose_writing_was_not_answered_goes_with_its_session(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await house.open()
+    apply, is_lost = house.store.apply, True
+
+    async def unheard(*ops: Op) -> Outcome:
+        nonlocal is_lost
+        outcome = await apply(*ops)
+        if is_lost and any(isinstance(op, Put) and isinstance(op.row, Checkpoint) for op in ops):
+            is_lost = False
+            raise errors.StoreUnavailable("Nobody can tell.", cause="in_doubt")
+        return outcome
+
+    monkeypatch.setattr(house.store, "apply", unheard)
+    live = house.live(session)
+    house.broker._checkpoints.note(live, {SHOP: {"cart": "1"}})
+    await house.broker._checkpoints.take(live)
+    assert not is_lost
+    assert stored(house) is not None
+    await house.release(session)
+    assert stored(house) is None

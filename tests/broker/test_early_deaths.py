@@ -9,7 +9,7 @@ import pytest
 from tests.broker.house import ADA, House, in_house
 
 from tabherd import wire
-from tabherd.browsers.port import Seat
+from tabherd.browsers.port import PageEnd, Seat
 from tabherd.core.model import Tab
 from tabherd.errors import StoreUnavailable
 
@@ -82,3 +82,12 @@ async def test_a_popup_of_a_session_that_could_not_be_ended_is_taken_in(house: H
     await house.until(lambda: len(house.live(session).tabs) == 2)
     await house.quiet()
     house.check_counts()
+
+
+@in_house()
+async def test_the_end_of_a_page_that_was_closed_with_its_session_is_not_kept(house: House) -> None:
+    session = await house.open()
+    # The fake tells nobody of what it closes with a context; Chromium does, when the tab is nobody's already.
+    house.broker.registry.ended_early(house.tab(session).row.target_id, PageEnd.CLOSED)
+    await house.release(session)
+    assert not house.broker.registry._early_ends

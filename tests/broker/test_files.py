@@ -19,6 +19,7 @@ from tabherd.broker.caller import Caller
 from tabherd.broker.events import EventBus
 from tabherd.broker.files import Files
 from tabherd.broker.registry import LiveSession, Registry
+from tabherd.broker.session_files import SessionFiles
 from tabherd.broker.settings import Settings
 from tabherd.browsers.port import DownloadListener
 from tabherd.core.lifecycle import LeaseState
@@ -281,6 +282,30 @@ async def test_an_upload_that_is_whole_after_the_session_changed_hands_leaves_no
         await office.files.upload(ADA, "ses_1", "a", 0, long())
     await office.quiet()
     assert [path for path in office.root.rglob("*") if path.is_file()] == []
+
+
+async def test_an_upload_that_waits_for_the_disk_at_last_is_there_before_the_session_changes_hands(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = office.registry.session("ses_1")
+    assert live is not None
+    on_disk, giving = SessionFiles.on_disk, list[asyncio.Task[list[str]]]()
+
+    async def give_away() -> list[str]:
+        """As a takeover does it; answers with what the new owner finds."""
+        async with live.mutex:
+            live.row = changed(live.row, agent_id="bob", fence=live.row.fence + 1)
+        return [file.name for file in (await office.files.list(BOB, "ses_1")).files if file.state == "completed"]
+
+    async def late(self: SessionFiles, work: Any, *args: Any, **more: Any) -> Any:
+        if work.__name__ == "finish":
+            giving.append(asyncio.create_task(give_away()))
+            await asyncio.sleep(0.05)
+        return await on_disk(self, work, *args, **more)
+
+    monkeypatch.setattr(SessionFiles, "on_disk", late)
+    await office.upload("a", b"one")
+    assert await giving[0] == ["a"]
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing(office: Office) -> None:

@@ -166,19 +166,44 @@ async def test_a_live_owner_with_an_old_heartbeat_is_kept_and_reaped_once_it_is_
     assert house.pages == []
 
 
+@pytest.mark.parametrize("later_s", [0, 1])
 @pytest.mark.parametrize("sign", ["beat", "command"])
 @in_house(**CALM)
-async def test_a_sign_of_life_that_follows_a_proven_death_saves_the_session(house: House, sign: str) -> None:
+async def test_a_sign_of_life_that_follows_a_proven_death_saves_the_session(
+    house: House, sign: str, later_s: int
+) -> None:
+    """Also in the same millisecond: a server that was busy hears of both at once."""
     pid = house.new_pid()
     session = await house.open(owner=wire.Owner(pid=pid))
     await house.act(session)
     house.end_process(pid)
-    await asyncio.sleep(1)
+    await asyncio.sleep(later_s)
     await (house.beat(session) if sign == "beat" else house.act(session))
     await asyncio.sleep(100)
     assert (await house.act(session)).ok
     # From then on it is silence that counts.
     assert await ended(house, session) == ("stale", 180)
+
+
+@in_house(**CALM)
+async def test_a_command_that_was_heard_before_the_proof_is_no_successor_however_close(house: House) -> None:
+    pid = house.new_pid()
+    session = await house.open(owner=wire.Owner(pid=pid))
+    acting = asyncio.ensure_future(house.act(session))
+    await house.until(lambda: house.live(session).has_work)
+    house.end_process(pid)
+    await acting
+    assert await ended(house, session) == ("owner_dead", 2)
+
+
+@in_house(**CALM)
+async def test_a_socket_that_is_opened_after_the_proof_is_a_successor(house: House) -> None:
+    pid = house.new_pid()
+    session = await house.open(owner=wire.Owner(pid=pid))
+    house.end_process(pid)
+    await house.broker.sessions.connect(house.live(session), "successor", Socket())
+    await asyncio.sleep(600)
+    assert house.is_bound(session)
 
 
 @in_house(**CALM)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.broker.herd import Herd, in_herd
 from tests.broker.house import ADA, ADMIN, BOB, House, in_house
 from tests.sim.fakes import Target
 
@@ -14,6 +15,7 @@ from tabherd.broker.tabs import TABS_PER_SESSION_MAX
 from tabherd.browsers.port import TabGone, TabPort, Viewport
 from tabherd.core.lifecycle import TabState
 from tabherd.core.model import Tab
+from tabherd.store.base import IN_DOUBT, Insert, Op, Outcome
 
 SHARED = {"isolation": "shared"}
 
@@ -448,3 +450,44 @@ async def test_a_session_with_a_paused_tab_can_be_released(house: House) -> None
     with pytest.raises(errors.LeaseLost):
         await waiting
     assert house.pages == []
+
+
+# --- A store that does not answer -------------------------------------------------------------------------------
+
+
+def is_new_tab(ops: tuple[Op, ...]) -> bool:
+    return any(isinstance(op, Insert) and isinstance(op.row, Tab) for op in ops)
+
+
+@in_herd()
+async def test_a_new_tab_that_is_on_disk_although_nobody_heard_so_is_there(herd: Herd) -> None:
+    session = await herd.open(herd[1])
+    node = herd.home(session)
+    node.store.is_doubtful = is_new_tab
+    tab = await node.broker.commands.open_tab(ADA, session.session_id, wire.OpenTab())
+    assert node.broker.registry.tab(tab.tab_id) is not None
+    assert len(herd.disk.rows(Tab)) == 2
+    await herd.release(session)
+    # What is counted is compared with the rows at every write; none is left that nobody has in mind.
+    assert herd.disk.rows(Tab) == []
+
+
+@in_herd()
+async def test_a_new_tab_that_was_lost_on_its_way_to_the_store_is_refused_and_leaves_nothing(
+    herd: Herd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await herd.open(herd[1])
+    node = herd.home(session)
+    apply = node.store.apply
+
+    async def lose(*ops: Op) -> Outcome:
+        if is_new_tab(ops):
+            raise errors.StoreUnavailable("the question was lost", cause=IN_DOUBT)
+        return await apply(*ops)
+
+    monkeypatch.setattr(node.store, "apply", lose)
+    with pytest.raises(errors.StoreUnavailable):
+        await node.broker.commands.open_tab(ADA, session.session_id, wire.OpenTab())
+    assert len(herd.disk.rows(Tab)) == 1
+    await herd.release(session)
+    assert herd.disk.rows(Tab) == []

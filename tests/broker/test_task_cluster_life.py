@@ -13,6 +13,7 @@ from tests.broker.house import ADA
 from tests.broker.task_herd import TaskHerd, in_task_herd, run_in_task_herd
 
 from tabherd import config, errors
+from tabherd.broker.takeover import Takeover
 from tabherd.broker.task_pool import TASKS_TOPIC
 from tabherd.broker.webhook_send import Post, Reply
 from tabherd.core.lifecycle import DeliveryState, LeaseState, TaskEvent, TaskState
@@ -176,6 +177,38 @@ async def test_tasks_on_a_session_that_was_given_back_and_is_kept_in_a_pool_fail
     for view in await herd.ended(herd[2], by_tab.id, by_session.id):
         assert (view.state, view.code) == ("failed", "lease_lost")
     del herd.disk._state.rows[Node][gone.id]
+
+
+@in_task_herd(nodes=3)
+async def test_a_task_of_a_dead_node_ends_at_its_deadline_although_nobody_has_taken_up_its_session(
+    herd: TaskHerd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_up, may_go = Takeover.run, asyncio.Event()
+
+    async def run_late(self: Takeover, gone: Node) -> None:
+        await may_go.wait()
+        await take_up(self, gone)
+
+    monkeypatch.setattr(Takeover, "run", run_late)
+    session = await herd.open(herd[1])
+    tab_id = session.tabs[0].tab_id
+    await herd.submit(herd[1], "ada/held", tab_id=tab_id)
+    await herd.until(lambda: herd.sent)
+    deadline = herd.now + 5_000
+    late = await herd.submit(herd[1], "ada/late", tab_id=tab_id, deadline=deadline)
+    later = await herd.submit(herd[1], "ada/later", session_id=session.session_id)
+    herd.kill(herd[1])
+    gone = asyncio.ensure_future(herd.declare_dead(herd[1]))
+    await herd.until(lambda: herd.row(late).state is TaskState.FAILED)
+    assert 0 <= herd.now - deadline < 1_000
+    view = await herd.get(herd[2], late)
+    assert (view.code, view.error, view.attempts) == ("deadline_exceeded", "deadline exceeded while queued", 0)
+    assert herd.row(later).state is TaskState.QUEUED
+    may_go.set()
+    herd.finished.add("ada/held")
+    await gone
+    assert (await herd.ended(herd[2], later))[0].state == "done"
+    await herd.release(session)
 
 
 @in_task_herd(nodes=3)

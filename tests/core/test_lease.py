@@ -59,6 +59,7 @@ KEPT = lease(keep_alive=True)
 BOUND = lease(is_connection_bound=True)
 ALIVE = Evidence(owner=OwnerProcess.ALIVE)
 DEAD = Evidence(owner=OwnerProcess.DEAD, owner_died_at=T0 + HOUR)
+FOLLOWED = Evidence(owner=OwnerProcess.DEAD, owner_died_at=T0 + HOUR, is_owner_followed=True)
 CONNECTED = Evidence(open_connections=1)
 DISCONNECTED = Evidence(last_connection_closed_at=T0 + HOUR)
 
@@ -261,7 +262,7 @@ def test_silence_counts_from_the_end_of_the_work(session: Session) -> None:
 
 def test_a_beat_after_the_proven_death_leaves_the_stale_rule() -> None:
     session = changed(NAMED, heartbeat_at=T0 + HOUR + 1_000)
-    assert verdict(session, DEAD, T0 + HOUR + 2_000, TIMES) == Keep(session.heartbeat_at + 180 * SECOND + 1)
+    assert verdict(session, FOLLOWED, T0 + HOUR + 2_000, TIMES) == Keep(session.heartbeat_at + 180 * SECOND + 1)
 
 
 def test_a_proven_death_does_not_wait_for_what_the_dead_left_running() -> None:
@@ -365,6 +366,7 @@ evidences = st.builds(
     last_connection_closed_at=st.none() | moments,
     owner=st.sampled_from(OwnerProcess),
     owner_died_at=moments,
+    is_owner_followed=st.booleans(),
     has_work=st.booleans(),
     in_handoff=st.booleans(),
 )
@@ -393,7 +395,7 @@ def test_before_its_deadline_nobody_is_reaped_without_silence_or_proven_death(
         return
     assert not session.keep_alive
     assert not evidence.in_handoff
-    if session.owner_pid and evidence.owner is OwnerProcess.DEAD and session.heartbeat_at <= evidence.owner_died_at:
+    if session.owner_pid and evidence.owner is OwnerProcess.DEAD and not evidence.is_owner_followed:
         return
     assert not evidence.open_connections
     assert not evidence.has_work

@@ -38,10 +38,16 @@ NOTHING = Evidence()
 EvidenceAt = Callable[[int], Evidence]
 
 
-def died(second: int) -> EvidenceAt:
-    """A process that lives until then, and whose death is proven at once."""
-    dead = Evidence(owner=OwnerProcess.DEAD, owner_died_at=T0 + second * SECOND)
-    return lambda now_s: ALIVE if now_s < second else dead
+def died(second: int, followed_s: int = HOUR_S) -> EvidenceAt:
+    """A process that lives until then, and whose death is proven at once; and when a successor first spoke up."""
+
+    def evidence_at(now_s: int) -> Evidence:
+        if now_s < second:
+            return ALIVE
+        died_at, is_followed = T0 + second * SECOND, now_s >= followed_s
+        return Evidence(owner=OwnerProcess.DEAD, owner_died_at=died_at, is_owner_followed=is_followed)
+
+    return evidence_at
 
 
 def lived(session: Session, beats_s: set[int], evidence_at: EvidenceAt, *, until_s: int) -> tuple[int, Reap] | None:
@@ -97,7 +103,7 @@ def test_a_process_that_dies_half_way_takes_its_lease_along_two_seconds_later() 
 
 
 def test_a_successor_that_goes_on_beating_keeps_the_lease_of_a_dead_process() -> None:
-    assert lived(NAMED_AND_BEATING, EVERY_MINUTE | {1_801}, died(1_800), until_s=HOUR_S) is None
+    assert lived(NAMED_AND_BEATING, EVERY_MINUTE | {1_801}, died(1_800, 1_801), until_s=HOUR_S) is None
 
 
 def test_an_owner_that_stops_beating_is_found_three_minutes_later() -> None:

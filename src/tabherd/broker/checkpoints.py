@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from ..browsers.port import BrowserGone, BrowserPort, CdpFailure, TabGone
-from ..core.model import Checkpoint, Tab
+from ..core.model import Checkpoint, Row, Tab
 from ..errors import StoreUnavailable
 from ..store.base import Applied, Delete, Op, Put, Store, Update
 from .patience import patiently
@@ -48,6 +48,8 @@ class Draft:
     def __init__(self, stored: Checkpoint | None) -> None:
         # As it is on disk.
         self.stored = stored
+        # Set while a later one may be there: the store did not answer the write of it.
+        self.is_doubtful = False
         # localStorage by origin, the one that was seen last at the end.
         self.origins: Origins = json.loads(stored.origins) if stored is not None else {}
         # Set while the next one is planned.
@@ -180,7 +182,14 @@ class Checkpoints:
     async def forgetting(self, session_id: str) -> tuple[Op, ...]:
         """What removes the session's checkpoint from disk, to be part of the write that ends it."""
         await self.load(session_id)
-        stored = self._drafts[session_id].stored
+        draft = self._drafts[session_id]
+        if draft.is_doubtful:
+            # Which version is there is known when it was written once more.
+            nothing = Checkpoint(id=session_id, node_id=self._node_id)
+            outcome = await patiently(lambda: self._store.apply(Put(nothing)))
+            assert isinstance(outcome, Applied), f"what is put needs nothing ({outcome})"
+            self._wrote(draft, outcome.rows[0])
+        stored = draft.stored
         return () if stored is None else (Delete(Checkpoint, stored.id, stored.version),)
 
     def forget(self, session_id: str) -> None:
@@ -238,6 +247,7 @@ class Checkpoints:
             outcome = await self._store.apply(*ops)
         except StoreUnavailable as error:
             log.warning("a checkpoint waits for the store", sessionId=live.row.id, error=error.message)
+            draft.is_doubtful = draft.is_doubtful or len(ops) > tabs
             self.touch(live)
             return
         assert isinstance(outcome, Applied), f"the tabs of {live.row.id} have one writer, this node ({outcome})"
@@ -245,6 +255,8 @@ class Checkpoints:
             assert isinstance(row, Tab)
             live.tabs[row.id].recorded(row)
         if len(outcome.rows) > tabs:
-            row = outcome.rows[-1]
-            assert isinstance(row, Checkpoint)
-            draft.stored = row
+            self._wrote(draft, outcome.rows[-1])
+
+    def _wrote(self, draft: Draft, row: Row | None) -> None:
+        assert isinstance(row, Checkpoint)
+        draft.stored, draft.is_doubtful = row, False

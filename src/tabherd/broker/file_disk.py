@@ -45,19 +45,34 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionDirs:
-    """Where one session's files are."""
+    """Where one session's files are. Every session has one, and few have files, so a path is made when it is used."""
 
-    __slots__ = ("downloads", "given", "incoming", "notes", "top", "uploads")
+    __slots__ = ("top",)
 
     def __init__(self, root: Path, session_id: str) -> None:
         assert session_id.startswith("ses"), f"{session_id!r} is not ours to make a path of"
         assert "/" not in session_id, f"{session_id!r} is not ours to make a path of"
         self.top = root / session_id
-        self.downloads = self.top / "downloads"
-        self.notes = self.top / "notes"
-        self.uploads = self.top / "uploads"
-        self.incoming = self.top / "incoming"
-        self.given = self.top / "given"
+
+    @property
+    def downloads(self) -> Path:
+        return self.top / "downloads"
+
+    @property
+    def notes(self) -> Path:
+        return self.top / "notes"
+
+    @property
+    def uploads(self) -> Path:
+        return self.top / "uploads"
+
+    @property
+    def incoming(self) -> Path:
+        return self.top / "incoming"
+
+    @property
+    def given(self) -> Path:
+        return self.top / "given"
 
     def of(self, file: ShelfFile) -> Path:
         """Where a whole file is."""

@@ -239,7 +239,7 @@ class Files:
         caller.require("files")
         live = await self._access.owned(caller, session_id)
         fence = live.row.fence
-        live.seen_at = self._clock()
+        live.heard(self._clock())
         files = self._of(live.row)
         try:
             await files.look()
@@ -269,7 +269,7 @@ class Files:
             await self._on_disk(files, incoming.begin)
             gathered = bytearray()
             async for piece in pieces:
-                live.seen_at = self._clock()
+                live.heard(self._clock())
                 file.size_bytes += len(piece)
                 _refuse_bytes(files.shelf)
                 gathered += piece
@@ -277,12 +277,14 @@ class Files:
                     await self._on_disk(files, incoming.write, gathered)
                     gathered = bytearray()
             await self._on_disk(files, incoming.write, gathered)
-            lease.check_fence(live.row, fence)
-            await self._on_disk(files, incoming.finish, file)
+            # It becomes the session's, whose owner must not change meanwhile: it may wait for its turn at the disk.
+            async with live.mutex:
+                lease.check_fence(live.row, fence)
+                await self._on_disk(files, incoming.finish, file)
+                files.shelf.complete(file, file.size_bytes)
         except BaseException:
             files.drop(incoming)
             raise
-        files.shelf.complete(file, file.size_bytes)
 
     async def _pieces(self, live: LiveSession, on_disk: BinaryIO, size_bytes: int) -> AsyncGenerator[bytes]:
         left = size_bytes

@@ -50,13 +50,13 @@ class Ids:
         self._end = encode(chance.getrandbits(5 * ORDERED_CHANCE_CHARS), ORDERED_CHANCE_CHARS)
         # The place of the last ordered id: its moment and its number within it.
         self._ordered = 0
-        # The moment of the last ordered id, as it is written.
+        # The moment of the last id, as it is written.
         self._moment = (-1, "")
 
     def mint(self, prefix: str) -> str:
         """A fresh id such as `ses_...`."""
         chance = encode(self._chance.getrandbits(5 * CHANCE_CHARS), CHANCE_CHARS)
-        return f"{prefix}_{encode(self._clock(), TIME_CHARS)}{chance}"
+        return f"{prefix}_{self._written(self._clock())}{chance}"
 
     def mint_command(self) -> str:
         """A fresh command id, which carries the epoch."""
@@ -68,10 +68,13 @@ class Ids:
 
     def _ordered_tail(self) -> str:
         self._ordered = max(self._ordered + 1, self._clock() << ORDER_BITS)
-        moment = self._ordered >> ORDER_BITS
+        return f"{self._written(self._ordered >> ORDER_BITS)}{_TRIPLES[self._ordered & 32_767]}{self._end}"
+
+    def _written(self, moment: int) -> str:
+        """Many ids are of one millisecond, which is written once."""
         if moment != self._moment[0]:
             self._moment = moment, encode(moment, TIME_CHARS)
-        return f"{self._moment[1]}{_TRIPLES[self._ordered & 32_767]}{self._end}"
+        return self._moment[1]
 
 
 def epoch_of_command(command_id: str) -> int | None:

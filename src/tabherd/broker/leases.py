@@ -89,13 +89,18 @@ class Leases:
         if session.owner_pid:
             told = partial(self._registry.tell, live)
             self._owners.watch(session.id, session.owner_pid, session.owner_started, told)
+            live.is_owner_dead = partial(self._is_dead, session.id)
         return live
+
+    def _is_dead(self, session_id: str) -> bool:
+        return self._owners.state(session_id) is lease.OwnerProcess.DEAD
 
     def change_evidence(self, live: LiveSession) -> None:
         """The session has another owner: what was known about the life of the old one does not count."""
         self._owners.forget(live.row.id)
         # Not when it was asked for: the store may have taken long over it, and the new owner hears of it only now.
         live.seen_at = self._clock()
+        live.is_owner_followed = False
         live.cancelled.clear()
         self._registry.tell(live)
 
@@ -155,6 +160,7 @@ class Leases:
         tabs = [tab.row for tab in live.tabs.values()]
         if live.browser is not None:
             await self.dispose(live.browser, live.row.context_id, [(tab.provenance, tab.target_id) for tab in tabs])
+        self._registry.forget_ends(tab.target_id for tab in tabs)
         await self._record_closed(closing, tabs, reason)
         self._admissions[live.row.pool].give_back(live.claim)
         return True

@@ -121,6 +121,7 @@ class Reaper:
             last_connection_closed_at=live.last_connection_closed_at,
             owner=self._owners.state(live.row.id),
             owner_died_at=self._owners.died_at(live.row.id),
+            is_owner_followed=live.is_owner_followed,
             has_work=live.has_work,
             worked_at=live.worked_at,
             in_handoff=live.is_in_handoff,

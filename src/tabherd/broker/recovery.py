@@ -169,7 +169,7 @@ class Recovery:
                     await browser.close_tab(popup.row.target_id)
                 if not is_dead and live.row.context_id:
                     # What the command may have left outside its page. A shared profile has those of others as well.
-                    await browser.end_workers(live.row.context_id)
+                    await browser.end_workers(live.row.context_id, port.target_id)
                 # The command is proven stopped, whether or not this server lives to write the new page down.
                 tab.unmark()
                 port, page = await self._open_again(live, browser, live.row.context_id, port, url)

@@ -21,8 +21,10 @@ from ..errors import TabherdError
 from .claim import Claim
 from .order import SessionMutex
 
-# Ended tabs that are remembered.
-ENDED_MAX = 10_000
+# Ended tabs that are remembered: with two sessions a second, those of half an hour.
+ENDED_MAX = 4_000
+# Ends that are remembered of pages which may still be on their way into a session.
+EARLY_ENDS_MAX = 10_000
 # Cancelled commands that the owner has not heard of yet; beyond it the oldest are dropped.
 CANCELLED_MAX = 100
 
@@ -94,6 +96,10 @@ class LiveTab:
         return bool(self.waiting) or self.running is not None or self.gate.tab_lock is not None
 
 
+def _nobody_named() -> bool:
+    return False
+
+
 class LiveSession:
     """One lease that is held, and what it has in a browser of this node."""
 
@@ -114,6 +120,10 @@ class LiveSession:
         self.is_changing_hands = False
         # When the owner was last heard of: a command, a read or a heartbeat, in milliseconds.
         self.seen_at = row.heartbeat_at
+        # Whether the process that the owner named is proven dead by now.
+        self.is_owner_dead: Callable[[], bool] = _nobody_named
+        # Whether somebody has spoken for the owner since that process was proven dead.
+        self.is_owner_followed = False
         # When work on its tabs last went on or ended; that may be after the owner's death.
         self.worked_at = 0
         # Tasks that wait or run for it.
@@ -127,6 +137,11 @@ class LiveSession:
         self.cancelled: deque[str] = deque(maxlen=CANCELLED_MAX)
         # Whether the owner was told that the deadline is near.
         self.is_expiry_told = False
+
+    def heard(self, now: int) -> None:
+        """Somebody who may speak for the owner has just asked for something."""
+        self.seen_at = now
+        self.is_owner_followed = self.is_owner_followed or self.is_owner_dead()
 
     @property
     def has_work(self) -> bool:
@@ -144,7 +159,7 @@ class LiveSession:
         return self.browser
 
 
-class Ended(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct, frozen=True, gc=False):
     """The end of a tab, kept for a while so that its last users hear more than "not found"."""
 
     session_id: str
@@ -261,8 +276,13 @@ class Registry:
     def ended_early(self, target_id: str, how: PageEnd) -> None:
         """A page has ended that is behind no tab, or not yet."""
         self._early_ends[target_id] = how
-        if len(self._early_ends) > ENDED_MAX:
+        if len(self._early_ends) > EARLY_ENDS_MAX:
             del self._early_ends[next(iter(self._early_ends))]
+
+    def forget_ends(self, target_ids: Iterable[str]) -> None:
+        """These pages were closed because their tabs are no more: none of them is on its way into a session."""
+        for target_id in target_ids:
+            self._early_ends.pop(target_id, None)
 
     def _know_page(self, tab: LiveTab) -> None:
         target_id = tab.row.target_id

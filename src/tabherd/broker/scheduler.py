@@ -498,7 +498,9 @@ class Scheduler:
 
         def look() -> None:
             is_gone = self._registry.tab(tab.row.id) is not tab
-            if is_gone or tab.gate.hold_for(controller_id) is None:
+            # One whose lease is over waits for nobody: it ends as soon as it has its turn.
+            is_over = live.row.fence not in (0, tab.session.row.fence)
+            if is_gone or is_over or tab.gate.hold_for(controller_id) is None:
                 tab.gate.unwatch(look_soon)
                 self._unblock(live.lane)
 

@@ -143,7 +143,7 @@ class Sessions:
         row = await self._access.seen(caller, session_id)
         live = self._registry.session(session_id)
         if live is not None and caller.may_see(row.agent_id):
-            live.seen_at = self._clock()
+            live.heard(self._clock())
         return self._view(row)
 
     async def list(
@@ -233,6 +233,8 @@ class Sessions:
                 if tab.is_tainted:
                     # What its old holder left in the page must not act under the new one's name.
                     self._recovery.quarantine(tab)
+                # Tasks of the old holder wait for it outside of its gate.
+                tab.gate.tell()
             live.last_connection_closed_at = None
         self._events.publish(
             "session.taken_over",
@@ -249,7 +251,7 @@ class Sessions:
         """Cookies and localStorage as they are now, in Playwright's shape."""
         live = await self._access.owned(caller, session_id)
         fence = live.row.fence
-        live.seen_at = self._clock()
+        live.heard(self._clock())
         await self._checkpoints.take(live, is_wanted=True)
         try:
             cookies = await live.require_browser().cookies(live.row.context_id)
@@ -272,6 +274,7 @@ class Sessions:
         """Add these to what the session has, and overwrite what has the same name."""
         live = await self._access.owned(caller, session_id)
         fence = live.row.fence
+        live.heard(self._clock())
         async with live.mutex:
             self._still_bound(live)
             lease.check_fence(live.row, fence)
@@ -313,6 +316,7 @@ class Sessions:
     async def connect(self, live: LiveSession, connection_id: str, connection: Connection) -> None:
         """An open socket is evidence that somebody is there; from now on the session lives and dies by its sockets."""
         live.connections[connection_id] = connection
+        live.heard(self._clock())
         if not live.row.is_connection_bound:
             await to_the_end(self._bind_to_connections(live, connection_id, connection), self._spawn)
 
@@ -328,6 +332,7 @@ class Sessions:
         async with live.mutex:
             self._still_bound(live)
             lease.check_fence(live.row, beat.fence)
+            live.heard(self._clock())
             phase = live.row.phase if beat.phase is None else beat.phase
             live.row = await self._update(
                 live, changed(live.row, heartbeat_at=self._clock(), is_beating=True, phase=phase)

@@ -153,7 +153,7 @@ class TabLocks:
         if present is not None and present.ticket.id == ticket_id:
             self._check_holder(caller, present)
         held = tab.gate.renew(ticket_id, lease_ms, self._clock())
-        tab.session.seen_at = self._clock()
+        tab.session.heard(self._clock())
         self._watch(tab, held)
         self._tell("lock_renewed", tab, held)
         return _view(tab, held)

@@ -28,10 +28,11 @@ from ..errors import (
     InvalidRequest,
     LeaseLost,
     StateConflict,
+    StoreUnavailable,
     TabherdError,
     TabNotFound,
 )
-from ..store.base import Add, Applied, Delete, Insert, Require, Store, Update
+from ..store.base import Add, Applied, Delete, Insert, Op, Outcome, Require, Store, Update, is_in_doubt
 from .access import Access, is_visible, page_of
 from .admission import Admission
 from .audit import Auditor
@@ -103,7 +104,7 @@ class Tabs:
         live = await self._access.bound(caller, session_id)
         if caller.may_see(live.row.agent_id):
             # A guest is no sign that the owner is there.
-            live.seen_at = self._clock()
+            live.heard(self._clock())
         return wire.TabPage(tabs=[tab_brief(tab.row) for tab in live.tabs.values()])
 
     def list(self, caller: Caller) -> wire.TabList:
@@ -134,6 +135,7 @@ class Tabs:
             raise InvalidRequest("url and borrow exclude each other.", field="borrow")
         live = await self._access.owned(caller, session_id)
         fence = live.row.fence
+        live.heard(self._clock())
         self._check_count(live)
         await self._admissions[live.row.pool].claim_tab(live.claim)
         making = asyncio.ensure_future(self._make(live, request, fence))
@@ -258,7 +260,7 @@ class Tabs:
                 is_wanted = opener is None or opener.row.target_id == page.opener_id
                 if not is_wanted:
                     # The page that opened it was replaced, to be rid of all that it had begun.
-                    await self._close_unwanted(live, page.target_id)
+                    await self._close_unwanted(live, page.target_id, is_proven=True)
                 elif self._registry.is_bound(live) and browser is not None and page.target_id in self._arriving:
                     port = await browser.attach_tab(page.target_id)
                     if live.row.viewport:
@@ -286,11 +288,12 @@ class Tabs:
         else:
             await self._page_closed(tab, page.target_id)
 
-    async def _close_unwanted(self, live: LiveSession, target_id: str) -> None:
+    async def _close_unwanted(self, live: LiveSession, target_id: str, *, is_proven: bool = False) -> None:
+        """Unless nothing of it may go on, it is closed without harm to the page that opened it, which is in use."""
         self._arriving.pop(target_id, None)
         try:
             if live.browser is not None:
-                await live.browser.close_tab(target_id)
+                await (live.browser.close_tab if is_proven else live.browser.dismiss_tab)(target_id)
         except (BrowserGone, CdpFailure) as error:
             log.info("an unwanted popup was gone already", error=str(error))
 
@@ -336,7 +339,7 @@ class Tabs:
             if tab.row.state is not TabState.PAUSED:
                 raise StateConflict("Nobody has taken the tab over.", tabId=tab.row.id, state=str(tab.row.state))
             await self._move(tab, TabEvent.RESUME)
-            tab.session.seen_at = self._clock()
+            tab.session.heard(self._clock())
             if tab.clear_mark is not None:
                 # A command was never proven stopped; its page could not be replaced under the person's hands.
                 self._recovery.quarantine(tab)
@@ -393,7 +396,7 @@ class Tabs:
         counter = tab_counter(live.row.pool, self._admissions[live.row.pool].store_caps)
         ops = (Add(counter.counter, 1, counter.cap), Require(Session, live.row.id, live.row.version), Insert(row))
         try:
-            outcome = await self._store.apply(*ops)
+            outcome = await self._record(row.id, ops)
             if not isinstance(outcome, Applied):
                 raise capacity_refusal("tab_cap", outcome.value or 0, counter.cap or 0, None, None)
         except TabherdError:
@@ -408,6 +411,19 @@ class Tabs:
             self._recovery.browser_lost(tab)
         self._publish("tab.opened", tab, provenance=provenance, openerTabId=opener_id or None)
         return tab
+
+    async def _record(self, tab_id: str, ops: tuple[Op, ...]) -> Outcome:
+        """Write a new tab down, and know whether it is: a row that nobody has in mind would be counted for ever."""
+        try:
+            return await self._store.apply(*ops)
+        except StoreUnavailable as error:
+            if not is_in_doubt(error):
+                raise
+            # Asked as a write is, because only what writes knows that nothing of an earlier one is still on its way.
+            absent = Require(Tab, tab_id, 0)
+            if isinstance(await patiently(lambda: self._store.apply(absent)), Applied):
+                raise
+            return Applied((await patiently(lambda: self._store.get(Tab, tab_id)),))
 
     async def _forget(self, tab: LiveTab, reason: str) -> None:
         """The page is gone: nobody finds the tab any more, and it is no longer counted."""

@@ -49,12 +49,18 @@ def check_action(fields: wire.TaskFields) -> str:
     return fields.action
 
 
-def command_of(row: Task, timeout_ms: int) -> wire.AnyAction | wire.Steps:
-    """The command that the task is, to be over within that time. It never waits for its tab: the scheduler does."""
+def command_of(row: Task, timeout_ms: int, fence: int | None) -> wire.AnyAction | wire.Steps:
+    """The command that the task is under that lease, to be over within that time. It never waits for its tab: the
+    scheduler does.
+    """
     asked = _decode_asked(row.request)
     # It may be given less time than its deadline leaves, never more.
     own_ms = asked.params.get("timeoutMs") or timeout_ms
-    limits: dict[str, Any] = {"waitPolicy": "fail_fast", "timeoutMs": max(1, min(own_ms, timeout_ms))}
+    limits: dict[str, Any] = {
+        "waitPolicy": "fail_fast",
+        "timeoutMs": max(1, min(own_ms, timeout_ms)),
+        "fence": fence,
+    }
     if asked.steps is not None:
         return msgspec.convert({"steps": asked.steps, **limits}, wire.Steps)
     return _action(row.action, asked.selector, asked.ref, {**asked.params, **limits})

@@ -3,6 +3,10 @@
 The scheduled and the direct path are one function, so that what holds for commands holds for tasks: turns, fences,
 policies, quarantine, one outcome. A tab that somebody else has is not waited for here; the scheduler does that without
 keeping a worker.
+
+Invariant: a task acts under the lease that it was submitted under, or that was taken for it, and under no other: the
+session may have gone to another agent and come back, also while there was no server. Recovery keeps the fence, so what
+crashes does not cost a task its session.
 """
 
 from __future__ import annotations
@@ -85,7 +89,7 @@ class TaskRuns:
         """
         caller = caller_of(task)
         if task.tab_id or task.session_id:
-            return await self._act(caller, self.tab_of(caller, task), task, on_sent, write_sent)
+            return await self._act(caller, self.tab_of(caller, task), task, task.fence or None, on_sent, write_sent)
         left_ms = task.deadline_at - self._clock()
         request = wire.OpenSession(
             pool=task.pool,
@@ -95,33 +99,40 @@ class TaskRuns:
             owner=wire.Owner(pid=self._own_pid),
         )
         live = await self._sessions.lease(caller, request, on_place, is_local=True)
+        # Of this lease: an admin may give the session to somebody, also to this agent, and then it is not the task's.
+        fence = live.row.fence
         try:
-            return await self._act(caller, next(iter(live.tabs.values())), task, on_sent, write_sent)
+            return await self._act(caller, next(iter(live.tabs.values())), task, fence, on_sent, write_sent)
         except Blocked:
             # Nobody waits for a page that died, or was taken, between the lease and the task: the next lease has
             # another, and no other task of the pool stands behind it.
             raise BrowserCrashed("The page of its session could not be used before the task was sent.") from None
         finally:
             # What became of the task does not depend on it, and must not wait for a browser that hangs.
-            self._spawn(self._give_back(caller, live.row.id, live.row.fence))
+            self._spawn(self._give_back(caller, live.row.id, fence))
 
     def tab_of(self, caller: Caller, task: Task) -> LiveTab:
-        """The tab that a task names, or the first one of its session."""
+        """The tab that a task names, or the first one of its session, if the task is for the lease that this is."""
+        fence = task.fence or None
         if task.tab_id:
-            return self._access.usable_tab(caller, task.tab_id, task.session_id or None, None)
+            return self._access.usable_tab(caller, task.tab_id, task.session_id or None, fence)
         live = self._registry.session(task.session_id)
         if live is None or not caller.may_see(live.row.agent_id):
+            if fence is not None:
+                # It was there, and the agent's, when the task was submitted.
+                raise LeaseLost("The session has ended or changed hands.", sessionId=task.session_id)
             raise SessionNotFound("No such session.", sessionId=task.session_id)
         first = next(iter(live.tabs), None)
         if first is None:
             raise SessionNotFound("The session has no tab.", sessionId=task.session_id)
-        return self._access.usable_tab(caller, first, task.session_id, None)
+        return self._access.usable_tab(caller, first, task.session_id, fence)
 
     async def _act(
         self,
         caller: Caller,
         tab: LiveTab,
         task: Task,
+        fence: int | None,
         on_sent: Callable[[str], None],
         write_sent: Callable[[], Awaitable[None]] | None,
     ) -> Any:
@@ -129,7 +140,7 @@ class TaskRuns:
         if left_ms <= 0:
             # Its timer comes too late where the clock was set.
             raise CommandTimedOut("The deadline passed before the task was sent.", taskId=task.id)
-        request = command_of(task, left_ms)
+        request = command_of(task, left_ms, fence)
         command_id = ""
 
         def accepted(id: str, _: int) -> None:

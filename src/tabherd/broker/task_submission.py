@@ -1,8 +1,8 @@
 """How tasks are submitted: what is asked for is checked, given its row, admitted or refused, and answered.
 
 Invariants: a task is on disk when its submitter hears of it; one that is not admitted is kept, too. The same key and
-body of the same agent is answered with the first task, whichever node it came to. Where nodes share the store, a task
-that names a tab or a session is submitted to the node that has it.
+body of the same agent is answered with the first task, whichever node it came to. A task that names a tab or a session
+is for the lease that its submitter found there. Where nodes share the store, it is submitted to the node that has it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class TaskSubmission:
         """Have it wait for its turn. Raises `Elsewhere` if its tab is on another node."""
         caller = _as_agent(caller, request.agent_id)
         if self._places is not None:
-            home = await self._places.home_of(request)
+            (home,) = await self._places.homes_of([request])
             if home != self._node_id:
                 raise Elsewhere(home)
         return await self._submit(caller, request, trace)
@@ -116,7 +116,7 @@ class TaskSubmission:
         caller = _as_agent(caller, request.agent_id)
         if self._places is None:
             return await self._submit_all(caller, request, trace)
-        homes = await asyncio.gather(*map(self._places.home_of, request.tasks))
+        homes = await self._places.homes_of(request.tasks)
         match set(homes) - {self._node_id}:
             case others if not others:
                 return await self._submit_all(caller, request, trace)
@@ -286,10 +286,10 @@ class TaskSubmission:
             traceparent=trace.traceparent if fields.callback_url else "",
             rank=0 if self._pool is None else rank_of(fields.priority, now, settings.priority_aging_ms),
         )
-        if row.tab_id or row.session_id:
-            # Whose it is, is asked again when it runs.
-            self._runs.tab_of(caller, row)
-        return row
+        if not row.tab_id and not row.session_id:
+            return row
+        # It is for this lease, and for none after it; that is looked at again when it runs.
+        return msgspec.structs.replace(row, fence=self._runs.tab_of(caller, row).session.row.fence)
 
     def _home_of(self, caller: Caller, fields: wire.TaskFields) -> str:
         """Whose the task is; empty: nobody's yet."""

@@ -6,7 +6,7 @@ over: so it is settled once, and a node that has come back keeps what was not se
 - What had not been sent to a page waits again: for any node, or where its session is now.
 - What had been sent has failed, because nobody knows whether it took effect; or waits again, if it does no harm twice.
 - A task on a tab is taken up by the node that has taken up the session; if nobody can, it fails like any other whose
-  tab is gone.
+  tab is gone. Its deadline ends it also before anybody has.
 - What was to be told is told by another node.
 """
 
@@ -27,7 +27,7 @@ from ..store.task_claims import TaskClaims
 from .registry import Registry
 from .scheduler import Scheduler
 from .task_archive import TaskArchive
-from .task_ending import ended_for_others
+from .task_ending import ended_for_others, too_late
 from .webhooks import Webhooks
 
 # Rows that are settled in one transaction.
@@ -118,6 +118,9 @@ class TaskTakeover:
         """What is to become of it; None: nothing yet, it waits for somebody."""
         if row.state is TaskState.RUNNING and not self._scheduler.may_repeat(row):
             return self._failed(row, OutcomeUnknown("The node ended while the task ran."))
+        if row.deadline_at <= self._clock():
+            # No node that lives has it, so none has a timer for it: all keep its time, as they do for tasks of nobody.
+            return self._failed(row, too_late(row))
         waits = changed(row, state=TaskState.QUEUED, node_id="")
         if not row.tab_id and not row.session_id:
             return waits

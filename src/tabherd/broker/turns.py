@@ -45,7 +45,7 @@ class Turns:
             if tab.gate.tab_lock is not None:
                 self._tell_conflict(tab, ticket)
         self._registry.count_ticket(ticket.controller_id, 1)
-        tab.session.seen_at = now
+        tab.session.heard(now)
         return entry
 
     async def wait(self, tab: LiveTab, ticket: Ticket) -> None:

@@ -95,6 +95,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     owner: OwnerProcess = OwnerProcess.NONE
     # When the owner's death was proven; only read when it is dead.
     owner_died_at: int = 0
+    # Whether a beat or a command has come since. Told apart by their order: both may be of one millisecond.
+    is_owner_followed: bool = False
     # A queued or running command or task, or a tab lock.
     has_work: bool = False
     # When the last of these ended. Silence counts from then; but that the work of a dead owner ends is no sign of it.
@@ -178,8 +180,7 @@ def _after_silence(session: Session, evidence: Evidence, times: LeaseTimes) -> D
 
 
 def _after_death(session: Session, evidence: Evidence, times: LeaseTimes) -> Due | None:
-    is_followed = session.heartbeat_at > evidence.owner_died_at
-    if evidence.owner is OwnerProcess.DEAD and not is_followed:
+    if evidence.owner is OwnerProcess.DEAD and not evidence.is_owner_followed:
         return Due(evidence.owner_died_at + times.owner_dead_grace_ms, ReapReason.OWNER_DEAD)
     return _after_silence(session, evidence, times)
 

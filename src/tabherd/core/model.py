@@ -232,6 +232,8 @@ class Task(Row, frozen=True, kw_only=True):
     traceparent: str = ""
     # Its place among the tasks of its agent, where several nodes take them from one queue; see task_rank.
     rank: int = 0
+    # Of the lease that it was submitted under; 0: it names no session, or is older than this field.
+    fence: int = 0
 
 
 class ArchivedTask(Task, frozen=True, kw_only=True):
