@@ -22,7 +22,9 @@ from tabherd.cli.main import app
 
 from .running import environment
 
-SMALL = ("--agents", "8", "--tabs", "3", "--seconds", "6")
+SMALL = ("--agents", "6", "--tabs", "3", "--seconds", "3")
+# Nobody waits for the end of one that is interrupted: the least that there is.
+SMALLEST = ("--agents", "4", "--tabs", "2", "--seconds", "2")
 # Far more than a demo takes, on the slowest machine.
 LIMIT_S = 150
 
@@ -35,7 +37,7 @@ class Demo:
         self.temporary = home / "temporary"
         self.temporary.mkdir()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tabherd", "demo", *SMALL, *words],
+            [sys.executable, "-m", "tabherd", "demo", *words],
             env=environment(home / "state") | {"TMPDIR": str(self.temporary)} | (env or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -90,7 +92,7 @@ def left_behind(running: Demo) -> list[object]:
 @pytest.mark.server
 @pytest.mark.browser
 def test_a_short_demo_with_every_crash_holds_every_guarantee_and_leaves_nothing(tmp_path: Path) -> None:
-    with demo(tmp_path, "--json") as running:
+    with demo(tmp_path, *SMALL, "--json") as running:
         code, out, err = running.end()
         told = json.loads(out)
         assert [row for row in told["guarantees"] if not row["held"]] == []
@@ -104,7 +106,7 @@ def test_a_short_demo_with_every_crash_holds_every_guarantee_and_leaves_nothing(
 @pytest.mark.browser
 @pytest.mark.parametrize("moment", ["server of the demo's own starts", "agents want", "kill -9: the server itself"])
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, moment: str) -> None:
-    with demo(tmp_path) as running:
+    with demo(tmp_path, *SMALLEST) as running:
         running.wait_for(moment)
         running.process.send_signal(signal.SIGINT)
         running.process.send_signal(signal.SIGINT)
@@ -116,7 +118,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, moment: str) -> None
 
 @pytest.mark.server
 def test_a_demo_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path) -> None:
-    with demo(tmp_path, env={"TABHERD_BROWSER": "/bin/false"}) as running:
+    with demo(tmp_path, *SMALLEST, env={"TABHERD_BROWSER": "/bin/false"}) as running:
         code, _, err = running.end()
         assert code == 1
         assert "[no_browser]" in err

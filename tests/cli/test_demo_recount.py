@@ -25,7 +25,7 @@ from tabherd.cli.demo.record import (
     Remains,
     Told,
 )
-from tabherd.cli.demo.recount import jain, recount
+from tabherd.cli.demo.recount import PASSED_OVER_MAX, jain, recount
 from tabherd.cli.demo.verdict import Verdict
 
 AGENTS = ("a01", "a02")
@@ -235,10 +235,14 @@ DOCTORED: dict[str, tuple[str, Doctor]] = {
         "nobody starved",
         without_told(lambda each: isinstance(each, Granted) and each.agent == "a02"),
     ),
-    "an agent that takes nearly all": (
+    "an agent that gets one session after the other while another waits": (
         "nobody starved",
         lambda record: replace(
-            record, told=[*record.told, *(each for each in record.told * 9 if is_grant_of(each, "a01"))]
+            record,
+            told=[
+                *(replace(each, wanted_ms=1.0) if is_grant_of(each, "a02") else each for each in record.told),
+                *(each for each in record.told * PASSED_OVER_MAX if is_grant_of(each, "a01")),
+            ],
         ),
     ),
     "more sessions at once than there may be": ("cap kept", lambda record: replace(record, cap=CAP - 1)),

@@ -24,6 +24,8 @@ FOREIGN = {"name": "b", "held": True, "waiters": 0}
 LOCK = {"name": "a", "acquired": True, "holder": "ada", "fence": 7, "leaseMs": 30_000, "ticket": "t"}
 # Soon over without its holder, and long enough for one that a busy machine keeps from renewing it.
 LEASE = {"LOCKS__LEASE_MS": "10000"}
+# Nobody here opens a page.
+SETTINGS = LEASE | {"POOLS__DEFAULT__BROWSERS_MIN": "0", "POOLS__DEFAULT__WARM": "0"}
 
 
 # --- With prepared answers --------------------------------------------------------------------------------------
@@ -65,7 +67,7 @@ def test_a_server_elsewhere_that_sees_no_such_process_gives_the_lock_for_its_lea
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with with_settings(tmp_path_factory.mktemp("lock-run") / "state", LEASE) as server:
+    with with_settings(tmp_path_factory.mktemp("lock-run") / "state", SETTINGS) as server:
         yield server
 
 
@@ -98,7 +100,7 @@ def locks(server: Server) -> list[dict[str, Any]]:
 
 
 # A command that says who it is, and that it was told to end.
-TALKER = "trap 'echo told; exit 3' TERM; echo $$; while :; do sleep 0.05; done"
+TALKER = "trap 'echo told; exit 3' TERM; echo $$; while :; do sleep 0.2; done"
 
 
 @pytest.mark.server
@@ -166,4 +168,4 @@ class TestWithAServer:
                 assert process.stderr is not None
                 assert "lost" in process.stderr.read()
             finally:
-                server.start(LEASE)
+                server.start(SETTINGS)

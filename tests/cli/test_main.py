@@ -106,3 +106,9 @@ def test_the_help_loads_neither_the_server_nor_the_client() -> None:
     code = f"import sys, tabherd.cli.main; print([name for name in {watched!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_a_command_that_asks_a_server_does_not_load_what_draws_the_colours_of_another_program() -> None:
+    code = "import sys, tabherd.cli, tabherd.client, httpx; print(httpx.Client, 'pygments' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "<class 'httpx.Client'> False\n"

@@ -10,25 +10,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.running import call, environment, running_server
+from tests.cli.running import Started, call, environment, running_server
 from tests.cli.terminal import Terminal, on_terminal
 
+from tabherd.client import Tabherd
+
+# Each context of a warm stock is work, and nobody looks at it here.
+COLD = {"TABHERD_POOLS__DEFAULT__WARM": "0"}
 FAST = ("--interval", "0.2")
 # The other screen is entered, and left again.
 ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with running_server(tmp_path_factory.mktemp("top") / "state") as started:
-        yield started.state
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    with running_server(tmp_path_factory.mktemp("top") / "state", COLD) as started:
+        yield started
+
+
+@pytest.fixture
+def server(started: Started) -> Path:
+    return started.state
 
 
 @pytest.fixture
 def tab(server: Path) -> Iterator[str]:
-    session = json.loads(call(server, "session", "new", "--agent", "alice", "--json").stdout)
-    yield session["tabs"][0]["tabId"]
-    call(server, "session", "end", session["sessionId"])
+    with Tabherd(environ=environment(server)) as herd, herd.session(agent="alice") as session:
+        yield session.tab.id
 
 
 def is_restored(terminal: Terminal, before: list[object]) -> bool:
@@ -159,14 +167,14 @@ def test_what_happens_is_shown_long_before_the_next_look_is_due(server: Path) ->
 
 
 @pytest.mark.server
-def test_a_restart_of_the_server_is_said_and_survived(tmp_path: Path) -> None:
-    with running_server(tmp_path / "state") as started, on_terminal(started.state, "top", *FAST) as terminal:
+def test_a_restart_of_the_server_is_said_and_survived(started: Started) -> None:
+    with on_terminal(started.state, "top", *FAST) as terminal:
         terminal.read_until("ready")
         started.stop()
         terminal.read_until("no answer")
         terminal.read_until("from before")
         # On another port, since it takes whichever is free.
-        started.start()
+        started.start(COLD)
         url = json.loads((started.state / "server.json").read_text())["url"]
         seen = len(terminal.raw)
         terminal.read_until(url, after=seen)

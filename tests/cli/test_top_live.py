@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.cli.running import environment, running_server
 from tests.cli.terminal import Terminal, on_terminal
-from tests.cli.test_top import FAST, is_restored
+from tests.cli.test_top import COLD, FAST, is_restored
 
 from tabherd.client import Session, Tabherd
 from tabherd.errors import LockLost, LockNotFound
@@ -26,7 +26,7 @@ ENDLESS = "new Promise(() => {})"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with running_server(tmp_path_factory.mktemp("top-live") / "state") as started:
+    with running_server(tmp_path_factory.mktemp("top-live") / "state", COLD) as started:
         yield started.state
 
 

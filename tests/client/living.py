@@ -30,11 +30,16 @@ TOO_LONG_S = 13.5
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    """Look again and again: what happens in another thread or process tells nobody."""
+    """Look again and again: what happens in another thread or process tells nobody.
+
+    What does not come soon is looked for less and less often, since each look may be a request.
+    """
     limit_s = time.monotonic() + LIMIT_S
+    pause_s = 0.02
     while not is_so():
         assert time.monotonic() < limit_s, "it never was"
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, 0.2)
 
 
 def environ_of(server: Server) -> dict[str, str]:

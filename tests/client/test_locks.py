@@ -34,6 +34,8 @@ LOCK = {
 BUSY = {"name": "account:x", "acquired": False, "holder": "bob"}
 PATH = "/locks/account%3Ax"
 BROKEN = httpx.ReadError("cut off")
+# Of the real server: nobody here opens a page.
+SETTINGS = {"POOLS__DEFAULT__BROWSERS_MIN": "0", "POOLS__DEFAULT__WARM": "0"}
 
 
 @pytest.fixture
@@ -171,6 +173,25 @@ def test_a_lock_that_expired_before_its_holder_heard_of_it_is_not_had(script: Sc
     assert not lock
 
 
+def test_a_lock_that_cannot_be_made_certain_is_given_back(script: Script, ticking: SleptClock) -> None:
+    """Nobody would renew it or give it back, and its own holder would be told that it has it already."""
+    asked: list[tuple[str, str]] = []
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        asked.append((request.method, request.url.path))
+        if request.method == "DELETE":
+            return answer(status=204)
+        if request.url.path.endswith("/renew"):
+            raise BROKEN
+        ticking.sleep(100)
+        return answer(LOCK)
+
+    herd = Tabherd("http://herd.test", "secret", environ={}, transport=httpx.MockTransport(reply), patience_s=0)
+    with pytest.raises(errors.NodeUnreachable):
+        herd.lock("account:x", timeout=200).acquire()
+    assert asked[-1] == ("DELETE", "/locks/account:x")
+
+
 def test_a_loss_is_raised_at_the_end_of_the_block(ready: Script) -> None:
     with pytest.raises(errors.LockLost), ready.herd().lock("account:x") as lock:
         lock.was_lost(errors.LockLost("Somebody else has it."))
@@ -203,7 +224,7 @@ def test_a_lock_is_had_once(ready: Script) -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with with_settings(tmp_path_factory.mktemp("locks") / "state", {}) as server:
+    with with_settings(tmp_path_factory.mktemp("locks") / "state", SETTINGS) as server:
         yield server
 
 
@@ -276,7 +297,7 @@ class TestWithAServer:
     def test_a_lock_goes_on_after_the_server_was_killed(self, server: Server, herd: Tabherd) -> None:
         with herd.lock("kept", lease_ms=120_000) as lock:
             server.kill()
-            server.start()
+            server.start(SETTINGS)
             until(lambda: _is_up(herd))
             assert names(herd) == ["kept"]
             lock.check()

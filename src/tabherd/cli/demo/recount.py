@@ -21,8 +21,9 @@ from .verdict import Verdict, told, verdict
 OUTCOMES: Final = ("completed", "failed", "timed_out", "cancelled", "outcome_unknown")
 # The first characters of a command's id are the moment at which it was accepted: prefix, epoch, milliseconds.
 ACCEPTED_CHARS: Final = len("cmd_") + 5 + 10
-# Jain's index of the agents' visits: 1 when all had equally many, 1/n when one had them all.
-FAIR: Final = 0.8
+# How often one agent may get a session while another waits for one: once if it came first, once more if it comes back
+# while the other's request is still on its way, and once more if the server dies, since then everybody asks anew.
+PASSED_OVER_MAX: Final = 3
 
 
 # What things are ordered by.
@@ -169,24 +170,35 @@ def one_outcome(record: Record) -> Verdict:
 
 
 def nobody_starved(record: Record) -> Verdict:
-    """Everybody gets sessions, and about as many as the others."""
+    """Everybody gets sessions, and nobody gets one again and again while another waits.
+
+    How many each had says less: who starts or thinks more slowly asks less often, and a short demo has few sessions.
+    """
     granted = told(record, Granted)
     counts = Counter(each.agent for each in granted)
     visits = [counts[agent] for agent in record.agents]
     longest_ms = max((each.at_ms - each.wanted_ms for each in granted), default=0.0)
+    passed_over = max((_passed_over(waiting, granted) for waiting in granted), default=0)
     index = jain(visits)
     fewest, most = min(visits, default=0), max(visits, default=0)
     return verdict(
         "nobody starved",
         f"{len(granted)} sessions for {len(visits)} agents, {fewest} to {most} each, Jain index {index:.2f}; "
-        f"longest wait {longest_ms:.0f} ms",
-        fewest > 0 and index >= FAIR,
+        f"longest wait {longest_ms:.0f} ms, passed over at most {passed_over} times by the same agent",
+        fewest > 0 and passed_over <= PASSED_OVER_MAX,
         sessions=len(granted),
         fewest=fewest,
         most=most,
         jain=round(index, 3),
         longest_wait_ms=round(longest_ms),
+        passed_over=passed_over,
     )
+
+
+def _passed_over(waiting: Granted, granted: list[Granted]) -> int:
+    """How many sessions the same agent got, at the most, while this one was waited for."""
+    others = Counter(each.agent for each in granted if waiting.wanted_ms < each.at_ms < waiting.at_ms)
+    return max(others.values(), default=0)
 
 
 def cap_kept(record: Record) -> Verdict:

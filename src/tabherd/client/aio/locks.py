@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import ceil
 from time import monotonic
 from types import TracebackType
@@ -126,6 +127,11 @@ class AsyncLock:
         except LockNotFound:
             why = "The lock was granted, and expired before its holder heard of it."
             raise LockLost(why, name=self.name, fence=view.fence) from None
+        except TabherdError:
+            # Otherwise it would be had until its lease ends by somebody who does not know of it.
+            with suppress(TabherdError):
+                await self._link.send_once(self._giving_back())
+            raise
         self.was_renewed()
 
     async def release(self) -> None:
@@ -135,10 +141,8 @@ class AsyncLock:
         self._is_over = True
         self._link.pulse.remove(self)
         self.check()
-        query = {"ticket": self._ticket}
-        call = Call(method="DELETE", path=self._path(), answer=bytes, query=query, may_repeat=True)
         try:
-            await self._link.send(call)
+            await self._link.send(self._giving_back())
         except LockNotFound:
             self._lost = "The lock had expired or was lost before it was given back."
             self.check()
@@ -206,6 +210,10 @@ class AsyncLock:
         self._link.pulse.remove(self)
 
     # --- Parts --------------------------------------------------------------------------------------------------
+
+    def _giving_back(self) -> Call[bytes]:
+        query = {"ticket": self._ticket}
+        return Call(method="DELETE", path=self._path(), answer=bytes, query=query, may_repeat=True)
 
     def _path(self, *parts: str) -> str:
         return "/".join(["/locks", segment(self.name), *parts])

@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import ceil
 from time import monotonic
 from types import TracebackType
@@ -123,6 +124,11 @@ class Lock:
         except LockNotFound:
             why = "The lock was granted, and expired before its holder heard of it."
             raise LockLost(why, name=self.name, fence=view.fence) from None
+        except TabherdError:
+            # Otherwise it would be had until its lease ends by somebody who does not know of it.
+            with suppress(TabherdError):
+                self._link.send_once(self._giving_back())
+            raise
         self.was_renewed()
 
     def release(self) -> None:
@@ -132,10 +138,8 @@ class Lock:
         self._is_over = True
         self._link.pulse.remove(self)
         self.check()
-        query = {"ticket": self._ticket}
-        call = Call(method="DELETE", path=self._path(), answer=bytes, query=query, may_repeat=True)
         try:
-            self._link.send(call)
+            self._link.send(self._giving_back())
         except LockNotFound:
             self._lost = "The lock had expired or was lost before it was given back."
             self.check()
@@ -203,6 +207,10 @@ class Lock:
         self._link.pulse.remove(self)
 
     # --- Parts --------------------------------------------------------------------------------------------------
+
+    def _giving_back(self) -> Call[bytes]:
+        query = {"ticket": self._ticket}
+        return Call(method="DELETE", path=self._path(), answer=bytes, query=query, may_repeat=True)
 
     def _path(self, *parts: str) -> str:
         return "/".join(["/locks", segment(self.name), *parts])
