@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tabherd.broker import sessions, tabs
+from tabherd.broker import files, sessions, tabs
 from tabherd.broker.adoption import Adoption
 from tabherd.broker.commands import Commands
 from tabherd.broker.idempotency import Keys
@@ -166,7 +166,7 @@ def _count_from_the_writing(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     return World
 
 
-def _forget_the_fence(module: Any, *verbs: str) -> Patch:
+def forget_the_fence(module: Any, *verbs: str) -> Patch:
     """Those verbs do not look who has the session when it is their turn."""
 
     def check_fence(*args: Any) -> None:
@@ -193,8 +193,9 @@ ABLATIONS: dict[str, Patch] = {
     "unknown contexts are disposed of": patching(SimBrowser, "context_ids", _no_contexts),
     "leftovers of an earlier life are taken up": patching(Adoption, "take_up", _nothing_async),
     "the lease is checked again after a wait": _forget_waiters,
-    "no tab is changed behind a takeover": _forget_the_fence(tabs, "open tab", "close tab", "hand off", "resume tab"),
-    "no state is put or read behind a takeover": _forget_the_fence(sessions, "put state", "read state"),
+    "no tab is changed behind a takeover": forget_the_fence(tabs, "open tab", "close tab", "hand off", "resume tab"),
+    "no state is put or read behind a takeover": forget_the_fence(sessions, "put state", "read state"),
+    "no file is put or listed behind a takeover": forget_the_fence(files, "upload file", "list files"),
     "a page that died is rebuilt once": _rebuild_for_each_witness,
     "a release is compared with the fence when its turn comes": patching(Leases, "end", _end_whoever_holds_it),
     "a silent owner is reaped only if it is not alive either": patching(SimOwners, "state", _no_evidence),

@@ -11,6 +11,7 @@ from tabherd.broker.broker import Broker
 from tabherd.broker.caller import Caller
 
 from .clients import AGENTS, ConnectionLost, caller_of
+from .file_clients import FileClients
 from .script import Deed
 from .verb_rules import ASKER
 
@@ -27,6 +28,7 @@ class Commands:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._files = FileClients(world)
 
     async def use(self, who: str, agent: str, view: wire.SessionView) -> None:
         """Several things at once, some of which hang, carry a stale fence, or are somebody else's."""
@@ -63,6 +65,8 @@ class Commands:
             also(1.0, lambda part: world.clients.take_over(part, view.session_id, taker))
             also(1.0, lambda part: world.clients.take_over(part, None, taker))
         also(0.05, lambda part: self._put_or_read_state(part, agent, view))
+        if world.file_dir.is_used:
+            also(0.4, lambda part: self._files.use(part, agent, view))
         await asyncio.gather(*works)
 
     async def _as_deed(self, deed: Deed, work: Callable[[Deed], Coroutine[Any, Any, None]]) -> None:

@@ -478,7 +478,10 @@ class SimBrowser:
             self.process.close_page(target)
         await self._call()
 
-    async def end_workers(self, context_id: str) -> None:
+    async def dismiss_tab(self, target_id: str) -> None:
+        await self.close_tab(target_id)
+
+    async def end_workers(self, context_id: str, target_id: str) -> None:
         await self._call()
 
     async def dispose_context(self, context_id: str) -> None:

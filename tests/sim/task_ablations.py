@@ -20,8 +20,9 @@ from tabherd.broker.task_deadlines import TaskDeadlines
 from tabherd.broker.task_intake import TaskIntake
 from tabherd.broker.task_log import TaskLog
 from tabherd.broker.task_runs import Blocked, TaskRuns
+from tabherd.broker.task_submission import TaskSubmission
 from tabherd.core.lifecycle import TaskState
-from tabherd.core.model import Task, TaskKey
+from tabherd.core.model import Task, TaskKey, changed
 from tabherd.core.task_queue import Limits, TaskQueue, Waiting
 
 from .ablations import Patch, patching
@@ -263,6 +264,13 @@ def _save_once(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     return World
 
 
+def for_no_lease(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
+    """A task does not say which lease it is for."""
+    row_of = TaskSubmission._row_of
+    monkeypatch.setattr(TaskSubmission, "_row_of", lambda *asked: changed(row_of(*asked), fence=0))
+    return World
+
+
 TASK_ABLATIONS: dict[str, Patch] = {
     "a task that was sent is marked": _mark_no_task,
     "a task is on disk before it is acknowledged": patching(TaskLog, "insert", _acknowledge_first),
@@ -276,6 +284,7 @@ TASK_ABLATIONS: dict[str, Patch] = {
     "a task is taken up when its tab is free again": patching(Scheduler, "_block", _block_for_good),
     "a task that waits for its tab keeps no worker": _keep_the_worker,
     "whose tab it is, is asked again when the task runs": _act_as_owner,
+    "a task is for the lease that it was submitted under": for_no_lease,
     "what was leased for a task is given back": patching(TaskRuns, "_give_back", _nothing_async),
     "what was leased for a task ends with the server": _lease_without_owner,
     "a key is written with its task": _trust_the_look,

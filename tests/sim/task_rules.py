@@ -8,6 +8,7 @@ Invariants (checked at every step of the world unless said otherwise):
 - one that reached its page is never said not to have run, and one that is done has reached it;
 - it acts for its agent on a lease that the agent has, never under somebody else's tab lock or command; its steps
   follow each other in one page;
+- one that names a tab or a session acts under no lease that began after it was on disk;
 - it ends at its deadline;
 - a key stands for one task;
 - counts of the scheduler, of its queue and of sessions equal a recount;
@@ -60,6 +61,8 @@ class TaskRules:
         self._ends: dict[str, Task] = {}
         # Which task a label became; rejected ones do not count.
         self._task_of: dict[str, str] = {}
+        # The lease of the session that a task names, when the task was first on disk.
+        self._fences: dict[str, int] = {}
         # How often each reached its page, and what a page was last reached by.
         self._runs: Counter[str] = Counter()
         self._last_in: dict[str, tuple[str, int]] = {}
@@ -167,6 +170,8 @@ class TaskRules:
             lease = self._world.rules.check_holder(tab, asked.agent, label, f"task/{label}")
             if not asked.tab_id and not asked.session_id:
                 self._leased[lease.id] = lease.fence
+            elif lease.fence > (fence := self._fences[self._task_of[label]]):
+                self._world.violate(f"{label} acts under fence {lease.fence}, and was submitted under {fence}")
         elif self._last_in.get(tab.target_id) != (label, step - 1):
             self._world.violate(f"step {step} of {label} does not follow the one before")
 
@@ -238,6 +243,9 @@ class TaskRules:
         if label in self._task_of:
             self._world.violate(f"{label} became {row.id} after it was {self._task_of[label]}")
         self._task_of[label] = row.id
+        tab, sessions = self._world.disk.rows(Tab).get(row.tab_id), self._world.disk.rows(Session)
+        named = sessions.get(row.session_id if tab is None else tab.session_id)
+        self._fences[row.id] = 0 if named is None else named.fence
 
     def _check_row(self, row: Task) -> None:
         end = self._ends.get(row.id)

@@ -20,6 +20,7 @@ VERBS = {
     "force lock",
     "hand off",
     "heartbeat",
+    "list files",
     "list tasks",
     "lock tab",
     "look at command",
@@ -27,6 +28,7 @@ VERBS = {
     "open session",
     "open tab",
     "put state",
+    "read file",
     "read state",
     "release lock",
     "release session",
@@ -39,6 +41,7 @@ VERBS = {
     "submit task",
     "take over",
     "unlock tab",
+    "upload file",
 }
 FAULTS = {
     "broker is killed",

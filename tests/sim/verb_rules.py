@@ -6,10 +6,13 @@ things that are done in its name are not judged: a session that is recovered mea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from functools import partial
+from types import MethodType
+from typing import TYPE_CHECKING, Any
 
+from tabherd.broker.file_disk import Incoming
 from tabherd.core import lease
 from tabherd.core.lifecycle import TabState
 from tabherd.core.model import Session, Tab
@@ -38,7 +41,7 @@ class VerbRules:
         if asker := ASKER.get():
             verb = VERB.get()
             for op in ops:
-                tab = self._changed(verb, op)
+                tab = changed_by(verb, op, self._tabs)
                 if tab is not None and (holder := self._sessions[tab.session_id].agent_id) != asker:
                     self._world.violate(f"{verb}: {asker} does it to {tab.id} of {holder}")
 
@@ -50,15 +53,26 @@ class VerbRules:
             if asker not in holders:
                 self._world.violate(f"put state: {asker} does it to {context_id} of {holders}")
 
-    def _changed(self, verb: str, op: Op) -> Tab | None:
-        """The tab to which the verb does what it is for."""
-        match op:
-            case Insert(row=Tab() as new) if verb == "open tab":
-                return new
-            case Delete(table=table, id=id) if verb == "close tab" and table is Tab:
-                return self._tabs.get(id)
-            case Update(row=Tab() as new) if verb in _MOVES:
-                old = self._tabs.get(new.id)
-                return new if old is not None and (old.state, new.state) == _MOVES[verb] else None
+    def check_thread(self, work: Callable[..., Any]) -> None:
+        """A thread is about to do that; what it may be is that a file becomes a session's."""
+        match work:
+            case partial(args=(MethodType(__self__=Incoming() as incoming, __name__="finish"), *_)) if ASKER.get():
+                session = self._sessions[incoming._dirs.top.name]
+                if session.agent_id != ASKER.get():
+                    self._world.violate(f"{VERB.get()}: {ASKER.get()} does it to {session.id} of {session.agent_id}")
             case _:
-                return None
+                pass
+
+
+def changed_by(verb: str, op: Op, tabs: Mapping[str, Tab]) -> Tab | None:
+    """The tab to which the verb does what it is for, with that write."""
+    match op:
+        case Insert(row=Tab() as new) if verb == "open tab":
+            return new
+        case Delete(table=table, id=id) if verb == "close tab" and table is Tab:
+            return tabs.get(id)
+        case Update(row=Tab() as new) if verb in _MOVES:
+            old = tabs.get(new.id)
+            return new if old is not None and (old.state, new.state) == _MOVES[verb] else None
+        case _:
+            return None

@@ -6,10 +6,15 @@ interleavings come from the random delays of the simulated world.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from .clockwork import Clockwork
+from .script import PACE
 
+# How long the work of a thread may take.
+THREAD_S = 0.01
 # A history that takes more turns of the loop than this goes round in circles.
 TURNS_MAX = 200_000
 
@@ -22,6 +27,27 @@ class VirtualLoop(Clockwork):
         self.watches: list[Callable[[], bool]] = []
         # Called whenever time is about to move: nothing is left that could be done at once. It only looks.
         self.on_idle: Callable[[], None] | None = None
+        # Called with what a thread is about to do.
+        self.on_thread: Callable[[Callable[..., Any]], None] = lambda work: None
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: None, work: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """A thread: what it does is done in one moment, a while later, unless its process is killed before."""
+        done = self.create_future()
+        self.call_later(PACE.get().random() * THREAD_S, self._work, done, work, args)
+        return done
+
+    def _work(self, done: asyncio.Future[Any], work: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.on_thread(work)
+        try:
+            result = work(*args)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the thread hears it
+            if not done.done():
+                done.set_exception(error)
+        else:
+            if not done.done():
+                done.set_result(result)
 
     def _run_once(self) -> None:
         """All turns until the loop is told to stop: one by one, asyncio would ask that after each."""

@@ -26,8 +26,9 @@ from tabherd.store.memory import MemoryStore
 
 from .clients import Clients, ConnectionLost
 from .coverage import Coverage
-from .fakes import NO_FILES, Process, SimLauncher, SimMarks, SimOwners, SimStore, SimTab, Violation, sim_perform
+from .fakes import Process, SimLauncher, SimMarks, SimOwners, SimStore, SimTab, Violation, sim_perform
 from .faults import Faults
+from .file_clients import FileDir
 from .lives import LIFE, VERB, HeardEvents, SteppedLife
 from .lock_clients import LockClients
 from .lock_rules import LockRules
@@ -125,6 +126,9 @@ class World:
         self.coverage = Coverage()
         # What had been written when locks were looked at last.
         self._judged_writes = 0
+        # Where files of sessions are; absent in histories without files, which are cheaper.
+        self.file_dir = FileDir(self.script)
+        self.loop.on_thread = self._check_thread
         self._drop_caps = drop_caps
         self._minted = 0
         # Every request ever made: those of killed brokers are never answered, but must not be collected either.
@@ -162,6 +166,7 @@ class World:
                 self.loop.run_until_complete(self._clear())
                 self.loop.close()
                 asyncio.set_event_loop(None)
+                self.file_dir.remove()
         if self._violation is not None:
             raise self._violation
         self._playing.result()
@@ -200,9 +205,19 @@ class World:
         await self.rules.check_end()
         self.task_rules.check_end()
 
+    def _check_thread(self, work: Callable[..., Any]) -> None:
+        self.file_dir.note_thread(work)
+        self.verb_rules.check_thread(work)
+
     def _complaints(self) -> list[str]:
         """What is left in the end, and should not be."""
-        return [*self.rules.left(), *self.task_rules.left(), *self.lock_rules.left(), *self.receiver.left()]
+        return [
+            *self.rules.left(),
+            *self.task_rules.left(),
+            *self.lock_rules.left(),
+            *self.receiver.left(),
+            *self.file_dir.left(),
+        ]
 
     async def _clear(self) -> None:
         """Nothing may outlast the history, nor what begins because something was ended."""
@@ -319,7 +334,7 @@ class World:
             marks=SimMarks(self.marks, life),
             task_marks=SimMarks(self.task_marks, life),
             webhook_secret=b"secret",
-            files_dir=NO_FILES,
+            files_dir=self.file_dir.path,
             memory_bytes=1 << 34,
             clock=self.clock_ms,
             chance=self.script.chance(f"ids {self.epoch}"),

@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from tests.sim.ablations import may_run_under_a_lock
+from tests.sim.ablations import forget_the_fence, may_run_under_a_lock
 from tests.sim.minimise import Failure, play
+from tests.sim.task_ablations import for_no_lease
 
-from tabherd.broker import performing, sessions, task_pool, task_takeover
+from tabherd.broker import performing, sessions, tabs, task_pool, task_takeover
 from tabherd.broker.adoption import Adoption
 from tabherd.broker.commands import Commands
 from tabherd.broker.granting import Granting
 from tabherd.broker.lock_rows import LockRows
 from tabherd.broker.scheduler import Scheduler
 from tabherd.broker.sessions import Sessions
+from tabherd.broker.tabs import Tabs
 from tabherd.broker.takeover import Takeover
 from tabherd.broker.task_intake import TaskIntake
 from tabherd.broker.task_log import TaskLog
@@ -34,7 +36,7 @@ from tabherd.cluster.membership import Membership, _heard_at
 from tabherd.core import lease
 from tabherd.core.gate import Gate
 from tabherd.core.lifecycle import LEASE, TASK, DeliveryState, LeaseState, is_terminal
-from tabherd.core.model import Beat, Delivery, Node, Session, Tab, Waiter, changed
+from tabherd.core.model import Beat, Delivery, Node, Session, Tab, Task, Waiter, changed
 from tabherd.store.base import Add, Applied, Outcome, Put, Require, Update
 
 from .world import World
@@ -42,6 +44,7 @@ from .world import World
 Patch = Callable[[pytest.MonkeyPatch], None]
 # Longer than any history.
 NEVER_S = 1e6
+NEVER_MS = 1 << 60
 
 
 def patching(owner: Any, name: str, replacement: Any, instead: str = "") -> Patch:
@@ -54,6 +57,16 @@ def patching(owner: Any, name: str, replacement: Any, instead: str = "") -> Patc
     words = instead or replacement.__name__.strip("_").removesuffix("_async").replace("_", " ")
     patch.__doc__ = f"{what} does nothing" if words == "nothing" else f"Instead of {what}: {words}"
     return patch
+
+
+def _here(patch: Callable[[pytest.MonkeyPatch], Any]) -> Patch:
+    """What is switched off in the simulator of one server, in this one."""
+
+    def patch_here(monkeypatch: pytest.MonkeyPatch) -> None:
+        patch(monkeypatch)
+
+    patch_here.__doc__ = patch.__doc__
+    return patch_here
 
 
 def off(patch: Patch) -> str:
@@ -145,6 +158,10 @@ async def _pass_on_the_doubt(self: FencedStore, *ops: Any) -> Outcome:
     return type(outcome)(outcome.index - 1, outcome.reason, outcome.row, outcome.value)
 
 
+async def _leave_it_in_doubt(self: Tabs, tab_id: str, ops: tuple[Any, ...]) -> Outcome:
+    return await self._store.apply(*ops)
+
+
 # --- Waiters and tasks ----------------------------------------------------------------------------------------------
 
 
@@ -209,6 +226,20 @@ async def _write_what_it_has_become(self: TaskLog, batch: list[Any]) -> None:
         await self._write(self._claims, others)
 
 
+async def _take_it_on_however_late(self: TaskTakeover, row: Task) -> Task | None:
+    become = await _BECOME(self, changed(row, deadline_at=NEVER_MS))
+    return None if become is None else changed(become, deadline_at=row.deadline_at)
+
+
+_BECOME = TaskTakeover._become
+
+
+def _wait_for_pooled_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task waits for any session that is not over, and its deadline, which would hide that, does not end it."""
+    monkeypatch.setattr(task_takeover, "HELD_STATES", _LASTING)
+    monkeypatch.setattr(TaskTakeover, "_become", _take_it_on_however_late)
+
+
 SAFEGUARDS: dict[str, Patch] = {
     "every write requires the row of its node": patching(
         FencedStore, "_fence", property(_any_row, _nothing), "nothing that could change"
@@ -227,21 +258,30 @@ SAFEGUARDS: dict[str, Patch] = {
     ),
     "the fence is checked at the node that has the tab": patching(lease, "check_fence", _nothing),
     "the lease and the trust are checked again after a wait": _forget_waiters,
+    "no tab is changed behind a takeover, whichever node has it": _here(
+        forget_the_fence(tabs, "open tab", "close tab", "hand off", "resume tab")
+    ),
+    "no state is put or read behind a takeover, whichever node has it": _here(
+        forget_the_fence(sessions, "put state", "read state")
+    ),
     "no step begins while the session ends or changes hands": patching(performing, "_decided", _nothing_async),
     "a heartbeat counts before anybody else has its session": patching(Sessions, "_beat", _forget_the_wait),
     "a tab lock keeps others out, whichever node they ask": patching(Gate, "_may_run", may_run_under_a_lock),
     "what a person has stays theirs on another node": patching(Adoption, "_pause_again", _nothing),
     "a lock that another node has is not given away": patching(LockRows, "_proof_of_end", _no_proof),
+    "a task is for the lease that it was submitted under, whichever node has it": _here(for_no_lease),
     "that a task is sent is on disk before it is": patching(Scheduler, "_write_sent", _send_before_it_is_written),
     "what is written of a task is what was chosen": patching(TaskLog, "_save_together", _write_what_it_has_become),
-    "a task of a dead node does not wait for a session in the pool": patching(
-        task_takeover, "HELD_STATES", _LASTING, "all that are not over"
+    "a task of a dead node does not wait for a session in the pool": _wait_for_pooled_sessions,
+    "a task of a dead node ends at its deadline, whoever has its session": patching(
+        TaskTakeover, "_become", _take_it_on_however_late
     ),
     "a claim that was not answered is looked for": patching(TaskPool, "_find_claimed", _nothing_async),
     "a write that was not answered is known by its effect": patching(
         FencedStore, "_as_written", _nothing_is_as_written
     ),
     "a change that was not answered is sent again": patching(FencedStore, "apply", _pass_on_the_doubt),
+    "a new tab that was not answered is looked for": patching(Tabs, "_record", _leave_it_in_doubt),
     "of several nodes one grants a waiter": patching(WaitingRows, "granting", _grant_whatever_stands),
     "a place that nobody comes for is taken back": patching(Granting, "_keep", _keep_for_ever),
     "tasks of which no hint came are found by looking": patching(task_pool, "LOOK_S", NEVER_S, "never"),

@@ -7,13 +7,15 @@ nodes. So a deed can be left out, and the others stay what they were.
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from contextvars import Context, ContextVar
 from random import Random
 from typing import Any, TypeVar
 
 from tests.sim.fakes import Life
+from tests.sim.lives import VERB
 from tests.sim.script import PACE, Deed
+from tests.sim.verb_rules import ASKER
 
 T = TypeVar("T")
 # Whose choices are made.
@@ -47,7 +49,14 @@ class Steps:
 
 
 class Touch(Life):
-    """A life of which every mishap can be left out."""
+    """A life of which every mishap can be left out, and that says whose cookies it brings."""
+
+    def __init__(self, chance: Any, tell: Callable[[str], None], put_cookies: Callable[[str], None]) -> None:
+        super().__init__(chance, tell)
+        self._put_cookies = put_cookies
+
+    def puts_cookies(self, context_id: str) -> None:
+        self._put_cookies(context_id)
 
     def strikes(self, what: str, rate: float) -> bool:
         return PACE.get().strikes(what, rate)
@@ -62,7 +71,7 @@ def begin(deed: Deed) -> None:
 def on_behalf(context: Context) -> Context:
     """A copy of the context in which whoever does something now goes on doing it."""
     copy = context.copy()
-    for variable in (_CHOICES, PACE):
+    for variable in (_CHOICES, PACE, ASKER, VERB):
         if (value := variable.get(None)) is not None:
             copy.run(variable.set, value)  # type: ignore[arg-type]
     return copy

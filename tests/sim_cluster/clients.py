@@ -39,7 +39,7 @@ class Clients:
         self._world = world
         self._chance = world.choices
         self._guests = 0
-        self._tabs = TabClients(world, self)
+        self.tabs = TabClients(world, self)
 
     def start(self) -> None:
         for agent in AGENTS:
@@ -126,9 +126,9 @@ class Clients:
         if self._chance.random() < 0.05:
             works.append(self.take_over(view.session_id, self._chance.choice(AGENTS)))
         if self._chance.random() < 0.15:
-            works.append(self._tabs.hold(agent, self._chance.randrange(3), view))
+            works.append(self.tabs.hold(agent, self._chance.randrange(3), view))
         if self._chance.random() < 0.1:
-            works.append(self._tabs.hand_off(agent, view))
+            works.append(self.tabs.hand_off(agent, view.tabs[0].tab_id))
         await asyncio.gather(*(self._deed(f"{who} with a session", work) for work in works))
 
     async def _deed(self, who: str, work: Coroutine[Any, Any, None]) -> None:

@@ -19,6 +19,7 @@ from tabherd.store.evaluate import evaluate
 from tabherd.store.memory import MemoryStore
 
 from .machine_loop import Process
+from .verb_rules import Asked, asked_now
 
 if TYPE_CHECKING:
     from .node import NodeLife
@@ -56,12 +57,14 @@ class Database(MemoryStore):
         # Until when it was last away or slow.
         self.troubled_until_s = 0.0
 
-    def transact(self, ops: tuple[Op, ...], writer: NodeLife | None) -> Outcome:
-        """All of it or none of it, now."""
+    def transact(self, ops: tuple[Op, ...], writer: NodeLife | None, asked: Asked) -> Outcome:
+        """All of it or none of it, now, on behalf of that."""
         rules = self._world.rules
         before = rules.before(ops, writer)
+        self._world.verb_rules.before(ops, asked)
         (outcome,), _ = evaluate([ops], self._state)
         rules.wrote(before, ops, outcome, writer)
+        self._world.verb_rules.wrote(outcome)
         return outcome
 
     def rows(self, table: type[RowT]) -> dict[str, RowT]:
@@ -115,8 +118,8 @@ class Line:
 
     async def apply(self, *ops: Op) -> Outcome:
         # As of now: what the process becomes later does not change what it has sent.
-        writer = self.life
-        return await self.ask(lambda: self._database.transact(ops, writer), is_write=True)
+        writer, asked = self.life, asked_now()
+        return await self.ask(lambda: self._database.transact(ops, writer, asked), is_write=True)
 
     async def get(self, table: type[RowT], id: str) -> RowT | None:
         return await self.ask(lambda: self._database.row(table, id))

@@ -50,7 +50,7 @@ class Faults:
         machine = chance.choice(list(world.machines.values()))
         dice = chance.random()
         if dice < 0.22:
-            await self._kill(machine)
+            await self.kill(machine)
         elif dice < 0.42:
             await self._stop(machine)
         elif dice < 0.62:
@@ -73,7 +73,7 @@ class Faults:
 
     # --- Nodes ----------------------------------------------------------------------------------------------
 
-    async def _kill(self, machine: Machine) -> None:
+    async def kill(self, machine: Machine) -> None:
         """At any moment; started again before or after the others miss it."""
         if machine.process.is_killed:
             return

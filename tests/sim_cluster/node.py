@@ -238,7 +238,7 @@ class Machine:
         self.process = Process(self.world.loop)
         self.process.context.run(PACE.set, self.world.script.pace(f"{self.node_id} {self._starts}"))
         self.line = Line(self.world, self.process)
-        self.touch = Touch(self.world.pace, self.world.tell)
+        self.touch = Touch(self.world.pace, self.world.tell, self.world.verb_rules.check_cookies)
         # Until it has joined the cluster.
         self._is_new = True
         self.pid = self.world.mint_number()

@@ -45,7 +45,12 @@ class Receiver:
         rules, webhooks = self._world.webhook_rules, life.broker.tasking.webhooks
 
         async def find(name: str) -> Sequence[Address]:
-            await asyncio.sleep(PACE.get().random() * WAY_S)
+            try:
+                await asyncio.sleep(PACE.get().random() * WAY_S)
+            except asyncio.CancelledError:
+                # The node was stopped, and the time for the call is over when it is woken.
+                rules.found_nobody(life)
+                raise
             return await resolve(name)
 
         async def send(post: Post) -> Reply:

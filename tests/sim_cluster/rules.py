@@ -21,7 +21,8 @@ At the end, when everything is healed and everybody has left:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -155,6 +156,7 @@ class Rules:
             self._fence_max = new.fence
             self._pid_of.pop(new.id, None)
             self.hear(new.id)
+            world.verb_rules.owned(new)
         if old is None:
             return
         if is_terminal(LEASE, old.state) and new.state is not old.state:
@@ -189,6 +191,7 @@ class Rules:
         if not world.machines[dead.id].had_trouble(BEATEN_S):
             world.violate(f"{dead.id} is declared dead, and nothing kept it from beating but the database")
         world.loop.call_later(TAKEN_S, self._check_taken, dead, context=world.loop.outside)
+        world.task_rules.died(dead)
 
     def _check_taken(self, dead: Node) -> None:
         """Whoever is well has taken up what a node had that is still over."""
@@ -252,8 +255,8 @@ class Rules:
 
     # --- Commands -------------------------------------------------------------------------------------------
 
-    def check_act(self, life: NodeLife, tab: SimTab, action: wire.Evaluate) -> None:
-        """What must be true of a command in the moment in which it is sent to a page."""
+    def check_act(self, life: NodeLife, tab: SimTab, action: wire.Evaluate) -> Callable[[], None]:
+        """What must be true of a command that is sent to a page; what is returned is called when it got there."""
         world = self._world
         who, label, fence, controller_id = action.expression.split("|")[:4]
         if life.is_shut_out:
@@ -274,18 +277,23 @@ class Rules:
             world.violate(f"{label} starts on {row.id} at {life.node.id} while {command} is at {other.node.id}")
         self._acting[row.id] = life, tab, label
         if label.startswith("task"):
-            world.task_rules.check_run(life, label)
-            return
+            world.task_rules.check_run(life, label, session)
+            return partial(world.task_rules.reached, label)
+        return partial(self._reached, label)
+
+    def _reached(self, label: str) -> None:
         self._runs[label] += 1
         if self._runs[label] > 1:
-            world.violate(f"{label} runs a second time")
+            self._world.violate(f"{label} runs a second time")
 
     def acted(self, life: NodeLife, tab: SimTab, action: wire.AnyAction) -> None:
         """A command has done its work in the page, which is a sign of life of whoever sent it."""
         row = self._world.database.row(Tab, self._tab_id(life, tab))
         session = None if row is None else self._world.database.row(Session, row.session_id)
-        is_own = isinstance(action, wire.Evaluate) and not life.is_over
-        if is_own and session is not None and action.expression.partition("|")[0] == session.agent_id:
+        # A node that has lost the session can tell nobody what it heard.
+        if session is None or session.node_id != life.node.id or life.is_over or life.is_shut_out:
+            return
+        if isinstance(action, wire.Evaluate) and action.expression.partition("|")[0] == session.agent_id:
             self.hear(session.id)
 
     def _tab_id(self, life: NodeLife, tab: SimTab) -> str:

@@ -16,6 +16,7 @@ from tabherd.broker.broker import Broker
 from tabherd.core.gate import TabLock
 
 from .front_door import PATIENCE_S, Call
+from .verb_rules import ask_as
 
 if TYPE_CHECKING:
     from .clients import Clients
@@ -58,9 +59,9 @@ class TabClients:
 
             await world.call(Call("DELETE", unlock, "tab", tab_id), PATIENCE_S)
 
-    async def hand_off(self, agent: str, view: wire.SessionView) -> None:
+    async def hand_off(self, agent: str, tab_id: str) -> None:
         """A person drives the tab for a while; once, so that nobody gives back what the next one has."""
-        world, caller, tab_id = self._world, caller_of(agent, 0), view.tabs[0].tab_id
+        world, caller = self._world, caller_of(agent, 0)
         if not world.tab_rules.may_be_handed_off(tab_id):
             return
         await asyncio.sleep(self._chance.random() * 0.1)
@@ -72,6 +73,7 @@ class TabClients:
             await broker.tabs.resume(caller, tab_id)
 
         try:
+            ask_as(agent, "hand off")
             await world.call(Call("POST", hand_off, "tab", tab_id), PATIENCE_S)
             world.tell(f"eve has {tab_id}")
             world.tab_rules.hand_off(tab_id)
@@ -79,5 +81,6 @@ class TabClients:
         finally:
             # Also when nobody heard whether the person has it.
             world.tab_rules.resume(tab_id)
+            ask_as(agent, "resume tab")
             await self._clients.again(Call("POST", resume, "tab", tab_id))
             world.tell(f"eve has given {tab_id} back")

@@ -70,6 +70,13 @@ class TaskClients:
             for task_id in ids[:FOLLOWED_MAX]:
                 await self._world.quietly(self._follow(agent, task_id))
 
+    async def submit_on(self, agent: str, **where: str) -> None:
+        """A few on that tab or session, which run one after the other."""
+        batch = [self._ask(agent) for _ in range(self._chance.choice((1, 2, 3)))]
+        for asked in batch:
+            asked.fields |= {"session_id": None, **where}
+        await (self._submit(batch) if len(batch) == 1 else self._submit_batch(agent, batch))
+
     def _ask(self, agent: str) -> Asked:
         chance, world = self._chance, self._world
         label, is_idempotent, has_key = world.mint("task"), chance.random() < 0.4, chance.random() < 0.3

@@ -53,6 +53,8 @@ class WebhookRules:
         self._sent: Counter[str] = Counter()
         # By task: the attempts that are not written down, by whose they are.
         self._open: dict[str, dict[NodeLife, Attempt]] = {}
+        # When nobody said in time whom to call, by whose attempts these were.
+        self._unfound: dict[NodeLife, list[int]] = {}
         # Deliveries that are over.
         self._over: set[str] = set()
 
@@ -81,6 +83,10 @@ class WebhookRules:
         most = world.config.webhooks.attempts_max + lost
         if self._sent[task_id] > most:
             world.violate(f"{task_id} is told of {self._sent[task_id]} times, and may be {most} times")
+
+    def found_nobody(self, life: NodeLife) -> None:
+        """An attempt of the node ended before there was a call."""
+        self._unfound.setdefault(life, []).append(self._world.loop.clock_ms())
 
     def heard(self, life: NodeLife, post: Post, reply: Reply) -> None:
         """Whoever called has an answer."""
@@ -199,6 +205,8 @@ class WebhookRules:
         """The attempt that is counted from now on."""
         world = self._world
         attempt = self._open.get(row.id, {}).pop(writer, None) if writer is not None else None
+        if attempt is None and writer is not None and self._unfound.get(writer):
+            return Attempt(self._unfound[writer].pop(0))
         if attempt is None:
             name = writer.node.id if writer is not None else "nobody"
             world.violate(f"{name} writes down that it told of {row.id}, and has not")

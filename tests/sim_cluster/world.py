@@ -1,7 +1,7 @@
 """One simulated history of several nodes: who uses them, and what happens to them.
 
-What is played here is judged by `rules`, `task_rules`, `webhook_rules` and `lock_rules`. A history is decided by its
-seed alone.
+What is played here is judged by `rules`, `tab_rules`, `verb_rules`, `task_rules`, `webhook_rules` and `lock_rules`. A
+history is decided by its seed alone.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from .rules import Rules
 from .tab_rules import TabRules
 from .task_clients import TaskClients
 from .task_rules import TaskRules
+from .verb_clients import VerbClients
+from .verb_rules import VerbRules
 from .webhook_rules import WebhookRules
 
 T = TypeVar("T")
@@ -105,6 +107,7 @@ class World:
         self.webhook_rules = WebhookRules(self)
         self.lock_rules = LockRules(self)
         self.tab_rules = TabRules(self)
+        self.verb_rules = VerbRules(self)
         self.database = Database(self)
         self.turns = Turns(self.database)
         self.lock_server = LockServer()
@@ -129,6 +132,7 @@ class World:
         self.clients = Clients(self)
         self.task_clients = TaskClients(self)
         self.lock_clients = LockClients(self)
+        self.verb_clients = VerbClients(self)
         self.faults = Faults(self)
 
     # --- Running --------------------------------------------------------------------------------------------
@@ -176,6 +180,7 @@ class World:
         self.clients.start()
         self.task_clients.start()
         self.lock_clients.start()
+        self.verb_clients.start()
         self.start(self.faults.happen())
         until_s = self.loop.now_s + ACTED_WITHIN_S
         while waiting := [actor for actor in self._actors if not actor.done()]:
@@ -266,13 +271,16 @@ class World:
     async def perform(self, life: NodeLife, tab: SimTab, action: wire.AnyAction, progress: Progress) -> Any:
         """A command reaches a page."""
         try:
-            if isinstance(action, wire.Evaluate):
-                self.rules.check_act(life, tab, action)
-            result = await sim_perform(tab, action, progress)
+            reached = self.rules.check_act(life, tab, action) if isinstance(action, wire.Evaluate) else _nothing
+            result = await sim_perform(tab, action, progress, reached)
             self.rules.acted(life, tab, action)
             return result
         except Violation as violation:
             self.violate(str(violation))
+
+
+def _nothing() -> None:
+    """Nobody counts it."""
 
 
 def _is_end_of_life(entry: Any) -> bool:
