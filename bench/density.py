@@ -81,6 +81,8 @@ def run() -> dict[str, Figure | Plot]:
                 absent[peer.name] = str(why)
         shell = uvloop.run(_own_browser_weight(url, HEADLESS_SHELL, SHELLS))
         full = uvloop.run(_own_browser_weight(url, FULL, FULLS))
+        in_full = _session_weight(url, PER_BROWSER[0], FULL)
+        as_they_come = uvloop.run(_context_weight(url, PER_BROWSER[0], FULL))
     figures: dict[str, Figure | Plot] = {}
     for count in PER_BROWSER:
         each = ours[count]
@@ -100,6 +102,9 @@ def run() -> dict[str, Figure | Plot]:
                 ours=each.pss_mb / alone.pss_mb, unit="ratio", at_most=bar if is_held else None
             )
             figures[f"to_{name}_without_files_at_{count}"] = Figure(ours=each.own_mb / alone.own_mb, unit="ratio")
+    figures[f"full_session_pss_at_{PER_BROWSER[0]}"] = Figure(
+        ours=in_full.pss_mb, unit="MB", others={"contexts of full Chromium as it comes": as_they_come.pss_mb}
+    )
     curves = {"tabherd": ours, "direct contexts": limit, **theirs}
     figures["density_memory"] = Plot(
         title="Memory of all browsers, by the number of isolated sessions",
@@ -144,9 +149,10 @@ def run_long() -> dict[str, Figure]:
     }
 
 
-def _session_weight(url: str, count: int) -> Weight:
+def _session_weight(url: str, count: int, kind: str = HEADLESS_SHELL) -> Weight:
     """Of one session, in the one browser of a server that is full."""
     settings = {
+        "pools__default__browser": kind,
         "pools__default__browsers_max": 1,
         "pools__default__sessions_per_browser": count,
         "pools__default__warm": 0,
@@ -156,9 +162,9 @@ def _session_weight(url: str, count: int) -> Weight:
         return _settled(caller.browser_pids()) / count
 
 
-async def _context_weight(url: str, count: int) -> Weight:
+async def _context_weight(url: str, count: int, kind: str = HEADLESS_SHELL) -> Weight:
     """Of one context, in a browser with so many."""
-    async with launched() as browser:
+    async with launched(kind, is_as_it_comes=True) as browser:
         for _ in range(count):
             page = await browser.new_page()
             await page.load(url)
@@ -168,7 +174,7 @@ async def _context_weight(url: str, count: int) -> Weight:
 async def _own_browser_weight(url: str, kind: str, count: int) -> Weight:
     """Of one session, with a browser for each."""
     async with AsyncExitStack() as stack:
-        browsers = [await stack.enter_async_context(launched(kind)) for _ in range(count)]
+        browsers = [await stack.enter_async_context(launched(kind, is_as_it_comes=True)) for _ in range(count)]
         for browser in browsers:
             page = await browser.first_page()
             await page.load(url)

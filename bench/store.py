@@ -29,6 +29,7 @@ from tabherd.core.lifecycle import LeaseState
 from tabherd.core.model import Session, changed
 from tabherd.store.base import Add, Applied, Delete, Insert, Store, Update
 from tabherd.store.postgres import PostgresStore
+from tabherd.store.postgres_database import PostgresDatabase
 from tabherd.store.sqlite import SqliteStore
 
 CALLERS = 64
@@ -98,7 +99,7 @@ async def _measure() -> dict[str, Figure]:
 async def _beside_postgres(store: SqliteStore) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     with running_postgres(is_durable=True) as postgres:
-        shared = PostgresStore(postgres.tcp_url)
+        shared = PostgresStore(PostgresDatabase(postgres.tcp_url))
         for callers in (1, 16, CALLERS):
             sqlite = await _throughput(lambda id: _reserve(store, id), callers)
             figures[f"postgres_reserves_per_s_{callers}_callers"] = Figure(

@@ -13,9 +13,11 @@ from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import msgspec
 
+from tabherd.browsers import chromium
 from tabherd.browsers.cdp import CdpConnection
 from tabherd.browsers.chromium import ChromiumLauncher
 from tabherd.browsers.find import FoundBrowser, find_browser
@@ -98,9 +100,18 @@ def found(kind: str) -> FoundBrowser:
 
 
 @asynccontextmanager
-async def launched(kind: str = HEADLESS_SHELL) -> AsyncIterator[DirectBrowser]:
-    """A fresh browser of that kind, gone afterwards with its profile."""
+async def launched(kind: str = HEADLESS_SHELL, *, is_as_it_comes: bool = False) -> AsyncIterator[DirectBrowser]:
+    """A fresh browser of that kind, gone afterwards with its profile; also one whose windows have all that they come
+    with, for whoever does not leave it out.
+    """
     build = found(kind)
+    with patch.object(chromium, "WINDOW_FEATURES_OFF", () if is_as_it_comes else chromium.WINDOW_FEATURES_OFF):
+        async with _launched(kind, build) as browser:
+            yield browser
+
+
+@asynccontextmanager
+async def _launched(kind: str, build: FoundBrowser) -> AsyncIterator[DirectBrowser]:
     with tempfile.TemporaryDirectory(prefix="tabherd-bench-", ignore_cleanup_errors=True) as directory:
         launcher = ChromiumLauncher(Path(directory), {"bench": Pool(browser=kind)}, find=lambda *_: build)
         row = Browser(id="brw_bench", pool="bench", node_id="nod_bench", state=BrowserState.STARTING)
