@@ -33,6 +33,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
     # Of the event loop that are not done; -1: it has not been seen yet.
     tasks: int
+    # Of Python's small objects, in thousands, and of everything else that was asked of the C library: what lives, while
+    # the sizes above also count what was freed and is kept for the next.
+    blocks_k: float
+    malloc_mb: float
     # The store with its log.
     store_mb: float
     # All files of the state directory that are not a browser's.
@@ -58,7 +62,7 @@ class Sampler:
         broker = psutil.Process(record["pid"])
         stats = await self._herd.stats()
         tabs, browsers = await self._herd.tabs(), await self._herd.browsers()
-        pools = list(stats.pools.values())
+        pools, inside = list(stats.pools.values()), self._inside()
         with broker.oneshot():
             rss_mb, fds, threads = broker.memory_info().rss / 2**20, broker.num_fds(), broker.num_threads()
         return Sample(
@@ -67,7 +71,9 @@ class Sampler:
             pss_mb=round(weight(broker.pid).pss_mb, 2),
             fds=fds,
             threads=threads,
-            tasks=self._inside().get("tasks", -1),
+            tasks=inside.get("tasks", -1),
+            blocks_k=round(inside.get("blocks", 0) / 1_000, 1),
+            malloc_mb=round(inside.get("malloced", 0) / 2**20, 2),
             store_mb=round(sum(map(_size, self._state.glob("tabherd.db*"))) / 2**20, 3),
             state_mb=round(sum(map(_size, self._own_files())) / 2**20, 3),
             sessions=stats.sessions,

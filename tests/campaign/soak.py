@@ -36,7 +36,18 @@ KILL_S: Final = 60.0
 WARMING_SHARE: Final = 0.1
 # As long as sessions may take to end after the crowd has left.
 CALM_S: Final = 60.0
-GROWING: Final = ("rss_mb", "pss_mb", "fds", "threads", "tasks", "store_mb", "state_mb", "browsers_pss_mb")
+GROWING: Final = (
+    "rss_mb",
+    "pss_mb",
+    "fds",
+    "threads",
+    "tasks",
+    "blocks_k",
+    "malloc_mb",
+    "store_mb",
+    "state_mb",
+    "browsers_pss_mb",
+)
 TIMED: Final = ("command", "acquire", "task", "lock", "ws", "cdp")
 
 
@@ -124,6 +135,7 @@ async def _watch(
             if number % 6 == 0:
                 tell(
                     f"{sample.at_s:6.0f} s  rss {sample.rss_mb:.1f} MB  fds {sample.fds}  tasks {sample.tasks}"
+                    f"  blocks {sample.blocks_k:.0f} k  malloc {sample.malloc_mb:.1f} MB"
                     f"  store {sample.store_mb:.1f} MB  sessions {sample.sessions}  waiting {sample.waiting}"
                     f"  done {sum(ledger.turns.values())}  kills {report.kills}  surprises {len(ledger.surprises)}"
                 )

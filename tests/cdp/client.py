@@ -23,7 +23,15 @@ class Client:
     """A connected Playwright with a name of its own."""
 
     def __init__(
-        self, who: str, browser: Browser, site: Site, files: Path, address: str, playwright: Playwright
+        self,
+        who: str,
+        browser: Browser,
+        site: Site,
+        files: Path,
+        address: str,
+        playwright: Playwright,
+        *,
+        takes_first: bool = False,
     ) -> None:
         self.who = who
         self.mark = f"~{who}~"
@@ -35,6 +43,8 @@ class Client:
         self.heard: list[str] = []
         self._address = address
         self._site = site
+        # The page that is there from the start, as long as it is to be used before a new one is opened.
+        self._first = self.context.pages[:1] if takes_first else []
         self._listen(self.context)
 
     @property
@@ -50,9 +60,13 @@ class Client:
     def url(self, name: str, host: str = "a.test") -> str:
         return self._site.url(self.who, name, host)
 
+    async def blank_page(self) -> Page:
+        """A page in the context that is there from the start, which the client has not used yet."""
+        return self._first.pop() if self._first else await self.context.new_page()
+
     async def page(self, name: str, context: BrowserContext | None = None, host: str = "a.test") -> Page:
-        """A new page at that address."""
-        page = await (context or self.context).new_page()
+        """Such a page at that address, or a new one in another context."""
+        page = await (self.blank_page() if context is None else context.new_page())
         await page.goto(self.url(name, host))
         return page
 
@@ -101,11 +115,11 @@ def cases_of(*modules: ModuleType) -> list[Case]:
 
 @asynccontextmanager
 async def connected(
-    playwright: Playwright, endpoint: Endpoint, site: Site, files: Path, who: str
+    playwright: Playwright, endpoint: Endpoint, site: Site, files: Path, who: str, *, takes_first: bool = False
 ) -> AsyncIterator[Client]:
     async with endpoint.door(who) as door:
         browser = await playwright.chromium.connect_over_cdp(door.http)
         try:
-            yield Client(who, browser, site, files, door.http, playwright)
+            yield Client(who, browser, site, files, door.http, playwright, takes_first=takes_first)
         finally:
             await browser.close()

@@ -35,7 +35,7 @@ flags = {flags}
 browsers_max = 1
 sessions_per_browser = 60
 max_active = 60
-warm = 4
+warm = {warm}
 disconnect_grace_s = 0
 probe_limit_ms = 30000
 """
@@ -102,9 +102,9 @@ class BrokerEndpoint:
 
 
 @contextmanager
-def broker(directory: Path, settings: str = "") -> Iterator[Server]:
+def broker(directory: Path, settings: str = "", *, warm: int = 4) -> Iterator[Server]:
     """A server with one Chromium that can reach the site, and further settings."""
     config = directory / "tabherd.toml"
-    config.write_text(SETTINGS.format(flags=json.dumps(FLAGS)) + settings)
+    config.write_text(SETTINGS.format(flags=json.dumps(FLAGS), warm=warm) + settings)
     with running_server(directory / "state", {"TABHERD_CONFIG": str(config)}) as started:
         yield Server(started.state, started)

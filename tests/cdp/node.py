@@ -40,10 +40,11 @@ class Node:
         # Cases that have not ended, by number.
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
-    async def run(self, case: str, who: str, endpoint: Endpoint, files: Path) -> None:
+    async def run(self, case: str, who: str, endpoint: Endpoint, files: Path, *, takes_first: bool) -> None:
         """Raises when the case fails, or when its client saw anything of another."""
         async with endpoint.door(who) as door:
-            ended = await self.order(case=case, who=who, address={"browserWSEndpoint": door.ws}, files=str(files))
+            address = {"browserWSEndpoint": door.ws}
+            ended = await self.order(case=case, who=who, address=address, files=str(files), takesFirst=takes_first)
         assert ended["error"] is None, f"Puppeteer, {case}: {ended['error']}"
         assert ended["strangers"] == [], f"Puppeteer, {case}: saw {ended['strangers']}"
 

@@ -80,7 +80,7 @@ async def a_security_policy_is_bypassed_when_asked(client: Client) -> None:
 
 
 async def the_clock_of_a_page_is_the_clients(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
     await page.clock.install(time=1_000_000)
     await page.goto(client.url("empty"))
     await page.evaluate("setTimeout(() => { window.rang = true }, 3600_000)")

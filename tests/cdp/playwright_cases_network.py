@@ -28,7 +28,7 @@ async def an_aborted_request_fails_in_the_page(client: Client) -> None:
 
 
 async def a_fulfilled_request_never_reaches_the_site(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
     body = f"<title>{client.mark} made up</title>"
     await page.route("**/empty", lambda route: route.fulfill(status=201, content_type="text/html", body=body))
     response = await page.goto(client.url("empty"))
@@ -134,7 +134,7 @@ async def a_context_goes_offline_and_back(client: Client) -> None:
 
 
 async def websocket_frames_are_reported(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
     async with page.expect_websocket() as waiting:
         await page.goto(client.url("socket"))
     socket = await waiting.value
@@ -145,7 +145,7 @@ async def websocket_frames_are_reported(client: Client) -> None:
 
 
 async def a_websocket_is_answered_by_the_client(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
 
     def serve(socket: WebSocketRoute) -> None:
         socket.on_message(lambda message: socket.send(f"{message} from {client.mark}"))
@@ -171,7 +171,7 @@ async def a_recording_holds_the_traffic_and_can_be_played(client: Client) -> Non
 
 
 async def a_body_is_read_after_the_page_moved_on(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
     response = await page.goto(client.url("api/x"))
     assert response is not None
     assert json.loads(await response.body())["who"] == client.mark

@@ -100,7 +100,7 @@ async def console_messages_are_heard_with_their_arguments(client: Client) -> Non
 
 
 async def errors_of_a_page_are_heard(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
     async with page.expect_event("pageerror") as waiting:
         await page.goto(client.url("broken"))
     assert (await waiting.value).message == f"broken of {client.mark}"

@@ -155,7 +155,7 @@ async def pushed_history_changes_the_url(client: Client) -> None:
 
 
 async def goto_follows_redirects_and_tells_the_status(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
     response = await page.goto(client.url("redirect"))
     assert response is not None
     assert (response.status, page.url) == (200, client.url("empty"))
@@ -170,7 +170,7 @@ async def goto_follows_redirects_and_tells_the_status(client: Client) -> None:
 async def goto_says_why_it_failed(client: Client) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    page = await client.context.new_page()
+    page = await client.blank_page()
     with pytest.raises(Error, match="ERR_CONNECTION_REFUSED"):
         await page.goto(f"http://127.0.0.1:{port}/")
     with pytest.raises(Error, match="Timeout"):
@@ -185,7 +185,7 @@ async def a_page_moves_between_sites(client: Client) -> None:
 
 
 async def content_can_be_set(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
     await page.set_content(f"<title>{client.mark}</title><p>set</p>")
     assert await page.inner_text("p") == "set"
     assert "<p>set</p>" in await page.content()

@@ -57,7 +57,7 @@ async def an_exposed_function_is_called_by_pages_popups_and_far_frames(client: C
 
 
 async def a_binding_knows_who_called_it(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
     callers: list[str] = []
 
     def note(source: dict[str, Any], who: str) -> str:

@@ -44,7 +44,7 @@ async def a_cookie_of_the_site_comes_back_to_it(client: Client) -> None:
 
 async def the_first_context_starts_without_cookies_or_storage(client: Client) -> None:
     assert await client.context.cookies() == []
-    page = await client.context.new_page()
+    page = await client.blank_page()
     await page.route("**/*", lambda route: route.fulfill(content_type="text/html", body="bare"))
     for host in ("a.test", "b.test", "localhost"):
         await page.goto(client.url("bare", host))

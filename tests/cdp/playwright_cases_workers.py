@@ -9,7 +9,7 @@ SECURE = "localhost"
 
 
 async def a_worker_is_reported_and_scripted(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
     async with page.expect_worker() as waiting:
         await page.goto(client.url("worker"))
     worker = await waiting.value
@@ -22,7 +22,7 @@ async def a_worker_is_reported_and_scripted(client: Client) -> None:
 
 
 async def the_console_of_a_worker_is_heard(client: Client) -> None:
-    page = await client.context.new_page()
+    page = await client.blank_page()
     async with page.expect_console_message(lambda message: "worker of" in message.text) as waiting:
         await page.goto(client.url("worker"))
     assert (await waiting.value).text == f"worker of {client.mark}"

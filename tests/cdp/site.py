@@ -19,7 +19,13 @@ from typing import NamedTuple
 
 from .site_pages import page
 
-FLAGS = ("--host-resolver-rules=MAP *.test 127.0.0.1", "--site-per-process")
+FLAGS = (
+    "--host-resolver-rules=MAP *.test 127.0.0.1",
+    "--site-per-process",
+    # No renderer in store for whatever comes next: hundreds of clients that each open a page or two would have it
+    # started again every time, which is a third of all renderers and a fifth of the work.
+    "--disable-features=SpareRendererForSitePerProcess",
+)
 # How a client's name is written wherever it can be seen.
 MARK = re.compile(r"~(\w+)~")
 # What the page behind a password asks for.

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.asyncio(loop_
 async def test_a_server_without_auth_takes_its_bare_address(
     playwright: Playwright, node: Node, site: Site, new_name: Callable[[], str], tmp_path: Path
 ) -> None:
-    with broker(tmp_path, "[auth]\nenabled = false\n") as server:
+    with broker(tmp_path, "[auth]\nenabled = false\n", warm=0) as server:
         url = server.record["url"]
         order = {"case": "aPageHasTheTitleOfWhatItLoads", "files": str(tmp_path), "address": {"browserURL": url}}
         assert (await node.order(who=new_name(), **order))["error"] is None

@@ -15,11 +15,13 @@ from .documented import DIRECTORY
 SETTINGS = """
 [pools.default]
 browsers_max = 1
+warm = 1
 max_active = 20
 probe_limit_ms = 30000
 
 [pools.solo]
 browsers_max = 1
+warm = 1
 max_active = 1
 disconnect_grace_s = 0
 probe_limit_ms = 30000

@@ -62,6 +62,8 @@ def surroundings(server: Server, token: str) -> dict[str, str]:
         # What is not installed is missing, and not fetched.
         "npm_config_offline": "true",
         "npm_config_update_notifier": "false",
+        # Each starts several times, and what takes longest in it is compiling the same scripts again.
+        "NODE_COMPILE_CACHE": str(server.state.parent / "compiled"),
         # They would tell their makers, and look for newer ones.
         "CHROME_DEVTOOLS_MCP_NO_USAGE_STATISTICS": "1",
         "CHROME_DEVTOOLS_MCP_NO_UPDATE_CHECKS": "1",

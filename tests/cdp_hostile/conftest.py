@@ -51,7 +51,7 @@ def site() -> Iterator[Site]:
 
 @contextmanager
 def of_build(directory: Path, build: str, more: str = "") -> Iterator[Server]:
-    with broker(directory, f'browser = "{build}"\n{more}') as server:
+    with broker(directory, f'browser = "{build}"\n{more}', warm=1) as server:
         yield server
 
 

@@ -75,8 +75,9 @@ class Hostile(WireClient):
 
     async def answered(self, ids: Iterable[int]) -> None:
         """Until all of these are answered, or there is nothing more to be heard."""
-        waiting = set(ids)
-        while self._end is None and (waiting := {id for id in waiting if id not in self.answers}):
+        # From the last, which is mostly the one that is missing: there may be thousands, looked at with every answer.
+        waiting = list(ids)
+        while self._end is None and self._drop_answered(waiting):
             self._news.clear()
             try:
                 async with asyncio.timeout(QUIET_S):
@@ -84,6 +85,12 @@ class Hostile(WireClient):
             except TimeoutError:
                 if await self._is_all_heard():
                     return
+
+    def _drop_answered(self, waiting: list[int]) -> bool:
+        """Whether one of these is not answered; those behind the last such one are taken away."""
+        while waiting and waiting[-1] in self.answers:
+            waiting.pop()
+        return bool(waiting)
 
     async def _is_all_heard(self) -> bool:
         """Whether it is quiet because nothing comes, and not because the machine, or the server, stands still."""
@@ -106,8 +113,9 @@ class Hostile(WireClient):
         assert all(len(secret) >= 12 for secret in sought), "one that is too short is found by chance"
         found = []
         for text in self.heard:
-            own_words = self._own_words(text)
-            found += [f"{secret} in {text[:400]}" for secret in sought if secret in text and secret not in own_words]
+            if named := [secret for secret in sought if secret in text]:
+                own_words = self._own_words(text)
+                found += [f"{secret} in {text[:400]}" for secret in named if secret not in own_words]
         return found
 
     def _own_words(self, text: str) -> str:

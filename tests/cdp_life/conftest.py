@@ -27,14 +27,16 @@ SETTINGS = {
     "POOLS__DEFAULT__DISCONNECT_GRACE_S": "1",
 }
 
+ON_PLAYWRIGHTS_LOOP = pytest.mark.asyncio(loop_scope="session")
 
-@pytest.fixture(scope="module")
+
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with with_settings(tmp_path_factory.mktemp("server") / "state", SETTINGS) as server:
         yield server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def token(server: Server) -> str:
     """Of the agent ada."""
     return server.token_of("ada")
@@ -64,8 +66,9 @@ def effects() -> Iterator[EffectsSite]:
         yield live
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def playwright() -> AsyncIterator[Playwright]:
+    """One driver for all; who uses it runs in its loop, `ON_PLAYWRIGHTS_LOOP`."""
     async with async_playwright() as driver:
         yield driver
 

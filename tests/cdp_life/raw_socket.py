@@ -57,6 +57,11 @@ class RawSocket:
         message = {"id": id, "method": method, "params": params}
         self.write(json.dumps(message | ({"sessionId": session_id} if session_id else {})).encode())
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more can be said."""
+        return self._writer.is_closing()
+
     async def read(self) -> Frame:
         """The next frame; the end of the stream is one of kind CLOSE without a payload."""
         async with asyncio.timeout(LIMIT_S):

@@ -73,7 +73,9 @@ async def test_a_client_that_stops_reading_is_let_go_although_it_talks(here: Hou
         client.say(4, "Runtime.evaluate", page, expression=FLOOD)
 
         async def talk() -> bool:
-            client.say(5, "Browser.getVersion")
+            # It may hear that it was let go a moment before the broker has cleared up behind it.
+            if not client.is_closed:
+                client.say(5, "Browser.getVersion")
             return await is_empty(here)
 
         await until_async(talk)

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Playwright
 from tests.server.conftest import Server, open_session, release
 
-from .conftest import host_of, sessions_of, ws_of
+from .conftest import ON_PLAYWRIGHTS_LOOP, host_of, sessions_of, ws_of
 from .wire_client import wire_client
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.server, pytest.mark.browser]
 # --- Playwright -------------------------------------------------------------------------------------------------
 
 
+@ON_PLAYWRIGHTS_LOOP
 async def test_an_admin_connects_for_an_agent_with_the_bare_address(
     playwright: Playwright, server: Server, admin: httpx.Client
 ) -> None:
@@ -29,6 +30,7 @@ async def test_an_admin_connects_for_an_agent_with_the_bare_address(
     await browser.close()
 
 
+@ON_PLAYWRIGHTS_LOOP
 async def test_the_address_of_a_session_joins_it(playwright: Playwright, ada: httpx.Client) -> None:
     session = open_session(ada, url="data:text/html,<title>Joined</title>")
     browser = await playwright.chromium.connect_over_cdp(session["cdpUrl"])
@@ -37,6 +39,7 @@ async def test_the_address_of_a_session_joins_it(playwright: Playwright, ada: ht
     release(ada, session)
 
 
+@ON_PLAYWRIGHTS_LOOP
 async def test_the_websocket_address_of_a_session_joins_it(playwright: Playwright, ada: httpx.Client) -> None:
     session = open_session(ada, url="data:text/html,<title>Joined</title>")
     browser = await playwright.chromium.connect_over_cdp(session["webSocketDebuggerUrl"])
@@ -45,6 +48,7 @@ async def test_the_websocket_address_of_a_session_joins_it(playwright: Playwrigh
     release(ada, session)
 
 
+@ON_PLAYWRIGHTS_LOOP
 async def test_a_header_is_as_good_as_a_token_in_the_address(
     playwright: Playwright, server: Server, token: str
 ) -> None:

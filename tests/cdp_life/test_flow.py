@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from tests.server.conftest import Server, with_settings
+from tests.server.conftest import Server, open_session, with_settings
 
 from tabherd.edge.cdp.message import CLIENT_ID_MAX, CLIENT_ID_MIN
 from tabherd.edge.cdp.tenant import MALFORMED_MAX
@@ -27,22 +27,38 @@ FLOOD = "setInterval(() => { for (let n = 0; n < 8; n++) console.log('x'.repeat(
 
 
 @pytest.fixture(scope="module")
-def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that does not take a browser for dead that is busy with a large message."""
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that does not take a browser for dead that is busy with a large message.
+
+    Of this module alone, and what is large passes last in it: a server that has grown once would hide that it grows.
+    """
     settings = SETTINGS | {"POOLS__DEFAULT__PROBE_LIMIT_MS": "60000"}
     with with_settings(tmp_path_factory.mktemp("patient") / "state", settings) as server:
         yield server
 
 
+@pytest.fixture(scope="module")
+def token(server: Server) -> str:
+    return server.token_of("ada")
+
+
+@pytest.fixture(scope="module")
+def home(server: Server, token: str) -> str:
+    """The address of a session that outlives its connections: what is said on one does not ask for a browser anew."""
+    with server.client(token) as client:
+        session = open_session(client, keepAlive=True)
+    return ws_of(server, f"session={session['sessionId']}")
+
+
 @pytest.fixture
-async def client(server: Server, token: str) -> AsyncIterator[WireClient]:
-    async with wire_client(ws_of(server), token) as client:
+async def client(home: str, token: str) -> AsyncIterator[WireClient]:
+    async with wire_client(home, token) as client:
         yield client
 
 
 @pytest.fixture
-async def raw(server: Server, token: str) -> AsyncIterator[RawSocket]:
-    async with raw_socket(ws_of(server), token) as raw:
+async def raw(home: str, token: str) -> AsyncIterator[RawSocket]:
+    async with raw_socket(home, token) as raw:
         yield raw
 
 
@@ -52,27 +68,6 @@ def memory_of(server: Server) -> int:
 
 
 # --- Size -------------------------------------------------------------------------------------------------------
-
-
-async def test_an_answer_of_a_hundred_megabytes_arrives_whole(patient: Server) -> None:
-    async with wire_client(ws_of(patient), patient.admin_token) as client:
-        page = await client.page()
-        await client.call("Target.setDiscoverTargets", {"discover": True})
-        # Events come right behind it, while the client is still busy reading.
-        changing = "setInterval(() => document.title = Math.random(), 1)"
-        value = await client.value(f"{changing}; '0123456789'.repeat({LARGE // 10})", page)
-        assert value == "0123456789" * (LARGE // 10)
-
-
-async def test_a_command_of_a_hundred_megabytes_arrives_whole(patient: Server) -> None:
-    async with wire_client(ws_of(patient), patient.admin_token) as client:
-        page = await client.page()
-        large = "0123456789" * (LARGE // 10)
-        sent = await client.send("Runtime.evaluate", {"expression": f"window.large = '{large}'; large.length"}, page)
-        behind = [await client.send("Runtime.evaluate", {"expression": str(n)}, page) for n in range(50)]
-        assert (await client.result(sent))["result"]["value"] == LARGE
-        assert [(await client.result(id))["result"]["value"] for id in behind] == list(range(50))
-        assert await client.value("large === '0123456789'.repeat(large.length / 10)", page)
 
 
 async def test_a_message_above_the_limit_is_not_taken(raw: RawSocket) -> None:
@@ -110,6 +105,27 @@ async def test_a_client_that_reads_again_gets_all_of_it(server: Server, token: s
             if message.get("method") == "Runtime.consoleAPICalled":
                 heard.append(message["params"]["args"][0]["value"])
         assert heard == list(range(30))
+
+
+async def test_an_answer_of_a_hundred_megabytes_arrives_whole(server: Server) -> None:
+    async with wire_client(ws_of(server), server.admin_token) as client:
+        page = await client.page()
+        await client.call("Target.setDiscoverTargets", {"discover": True})
+        # Events come right behind it, while the client is still busy reading.
+        changing = "setInterval(() => document.title = Math.random(), 1)"
+        value = await client.value(f"{changing}; '0123456789'.repeat({LARGE // 10})", page)
+        assert value == "0123456789" * (LARGE // 10)
+
+
+async def test_a_command_of_a_hundred_megabytes_arrives_whole(server: Server) -> None:
+    async with wire_client(ws_of(server), server.admin_token) as client:
+        page = await client.page()
+        large = "0123456789" * (LARGE // 10)
+        sent = await client.send("Runtime.evaluate", {"expression": f"window.large = '{large}'; large.length"}, page)
+        behind = [await client.send("Runtime.evaluate", {"expression": str(n)}, page) for n in range(50)]
+        assert (await client.result(sent))["result"]["value"] == LARGE
+        assert [(await client.result(id))["result"]["value"] for id in behind] == list(range(50))
+        assert await client.value("large === '0123456789'.repeat(large.length / 10)", page)
 
 
 # --- Shape ------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests.server.effects_site import EffectsSite
 
 from tabherd.edge.cdp.parking import PARKED_MAX
 
-from .conftest import until, until_async, ws_of
+from .conftest import ON_PLAYWRIGHTS_LOOP, until, until_async, ws_of
 from .wire_client import CdpError, WireClient, wire_client
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -289,6 +289,7 @@ async def test_a_command_whose_request_is_intercepted_ends_when_the_client_answe
         assert asking.result().json()["result"] == 207
 
 
+@ON_PLAYWRIGHTS_LOOP
 async def test_playwright_keeps_its_promises_across_holds(
     playwright: Playwright,
     server: Server,

@@ -12,9 +12,11 @@ from typing import Any
 import httpx
 import pytest
 from playwright.async_api import Playwright
+from tests.cli.running import Started, running_server
 from tests.server.conftest import (
     Server,
     browser_pids,
+    environment_of,
     kill_browser,
     open_session,
     release,
@@ -22,7 +24,7 @@ from tests.server.conftest import (
     with_settings,
 )
 
-from .conftest import SETTINGS, host_of, until, ws_of
+from .conftest import ON_PLAYWRIGHTS_LOOP, SETTINGS, host_of, until, ws_of
 from .wire_client import CdpError, wire_client
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -41,16 +43,24 @@ asyncio.run(main())
 """
 
 
+@pytest.fixture(scope="module")
+def doomed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    with running_server(tmp_path_factory.mktemp("doomed") / "state", environment_of(SETTINGS)) as started:
+        yield started
+
+
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
-    """A server that the test may kill."""
-    with with_settings(tmp_path / "state", SETTINGS) as server:
-        yield server
+def own_server(doomed: Started) -> Server:
+    """A server that the test may kill, and its browsers: the next one that needs it starts it again."""
+    server = Server(doomed.state, doomed)
+    if not doomed.is_running:
+        server.start(SETTINGS)
+    return server
 
 
 def only(client: httpx.Client, key: str) -> dict[str, Any]:
     """The one session with that key, ended or not."""
-    (found,) = [one for one in client.get("/sessions?limit=200").json()["sessions"] if one["key"] == key]
+    (found,) = [one for one in client.get("/sessions?limit=1000").json()["sessions"] if one["key"] == key]
     return found
 
 
@@ -118,6 +128,7 @@ async def test_closing_the_browser_does_not_release_what_is_kept_or_was_joined(
     release(ada, session)
 
 
+@ON_PLAYWRIGHTS_LOOP
 async def test_playwright_finds_the_pages_of_a_session_that_is_kept(
     playwright: Playwright, server: Server, ada: httpx.Client, token: str, site: str
 ) -> None:
@@ -197,6 +208,7 @@ async def test_a_client_hears_that_its_browser_died_and_joins_the_session_again(
             assert [page["title"] for page in await client.pages()] == ["Back again"]
 
 
+@ON_PLAYWRIGHTS_LOOP
 async def test_playwright_hears_that_its_browser_died(playwright: Playwright, own_server: Server) -> None:
     with own_server.client() as admin:
         browser = await playwright.chromium.connect_over_cdp(

@@ -19,7 +19,7 @@ from tests.server.conftest import Server, open_session, release, with_settings
 from tabherd.edge.cdp.tickets import KEY_FILE, Tickets, ensure_key
 from tabherd.edge.cdp.wish import Wish
 
-from .conftest import SETTINGS, host_of, sessions_of, until, ws_of
+from .conftest import ON_PLAYWRIGHTS_LOOP, SETTINGS, host_of, sessions_of, until, ws_of
 from .wire_client import LIMIT_S, CdpError, WireClient, wire_client
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -200,6 +200,7 @@ async def test_a_misspelt_wish_is_refused_with_the_known_one(server: Server, tok
 # --- No room ----------------------------------------------------------------------------------------------------
 
 
+@ON_PLAYWRIGHTS_LOOP
 async def test_playwright_says_why_it_was_refused(playwright: Playwright, small: Server) -> None:
     token = small.token_of("ada")
     async with all_taken(small, token):
@@ -299,9 +300,11 @@ async def test_a_client_that_leaves_while_it_waits_leaves_nothing(small: Server)
         assert [one["agentId"] for one in rows if one["sessionId"] not in known] == ["ada"]
 
 
-async def test_a_draining_server_lets_nobody_in(tmp_path: Path) -> None:
-    with with_settings(tmp_path / "state", SETTINGS) as server, server.client() as admin:
-        assert admin.post("/drain").status_code in (200, 202)
+async def test_a_draining_server_lets_nobody_in(server: Server, admin: httpx.Client) -> None:
+    assert admin.post("/drain").status_code in (200, 202)
+    try:
         status, error = await refused(ws_of(server), server.admin_token)
         assert (status, error["code"]) == (503, "draining")
         assert error["retryAfterMs"] > 0
+    finally:
+        admin.delete("/drain").raise_for_status()

@@ -12,7 +12,7 @@ from playwright.async_api import Playwright
 from tests.browsers.real import launched
 from tests.server.conftest import Server, with_settings
 
-from .conftest import host_of, ws_of
+from .conftest import ON_PLAYWRIGHTS_LOOP, host_of, ws_of
 from .wire_client import LIMIT_S, CdpError, WireClient, wire_client
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -45,6 +45,7 @@ async def ids(client: WireClient) -> set[str]:
 # --- Seeing -----------------------------------------------------------------------------------------------------
 
 
+@ON_PLAYWRIGHTS_LOOP
 async def test_two_playwright_clients_see_only_their_own_pages(
     playwright: Playwright, server: Server, site: str
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 
 import httpx
 import psutil
+import psycopg
 from bench.rig.postgres import Postgres
 from tests.cli.running import Started
 from tests.server.conftest import Server, environment_of
@@ -28,6 +30,10 @@ from .partition import Wire, wire_to
 
 # Before it something that was expected counts as missing; nothing is asserted to be quicker.
 LIMIT_S = 90.0
+# What does not come soon is looked for less and less often: each look is a request that somebody has to work for.
+POLL_MIN_S = 0.05
+POLL_MAX_S = 0.3
+POLL_GROWTH = 1.2
 # How long a node has to be silent: sooner than by default it distrusts itself, so that there is time until others do.
 PAUSE_AFTER_S = 4.0
 DEAD_AFTER_S = 10.0
@@ -124,6 +130,9 @@ class Cluster:
         self.nodes: list[ClusterNode] = []
         self._directory = directory
         self._stack = stack
+        # The connection for questions, of any thread, one at a time.
+        self._shell: psycopg.Connection | None = None
+        self._asking = threading.Lock()
 
     def add(self, settings: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> ClusterNode:
         """One node more, which does not run yet."""
@@ -157,9 +166,23 @@ class Cluster:
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """What the database says; names of tables without a schema are those of the cluster."""
-        with self.postgres.connect() as connection:
-            connection.execute(f"SET search_path = {self.schema}".encode())
-            return connection.execute(sql.encode(), values or None).fetchall()
+        with self._asking:
+            if self._shell is not None:
+                try:
+                    return self._shell.execute(sql.encode(), values or None).fetchall()
+                except psycopg.OperationalError:
+                    # Tests end connections, and the database itself, under whoever is connected.
+                    self.disconnect()
+            # Kept, because each costs a process of the database, and some questions are asked over and over.
+            self._shell = self.postgres.connect()
+            self._shell.execute(f"SET search_path = {self.schema}".encode())
+            return self._shell.execute(sql.encode(), values or None).fetchall()
+
+    def disconnect(self) -> None:
+        """End the connection for questions; the next question makes another."""
+        if self._shell is not None:
+            self._shell.close()
+            self._shell = None
 
     def value(self, sql: str, *values: Any) -> Any:
         ((value,),) = self.rows(sql, *values)
@@ -207,15 +230,19 @@ class Cluster:
 @contextmanager
 def cluster_on(postgres: Postgres, schema: str, directory: Path) -> Iterator[Cluster]:
     with ExitStack() as stack:
-        yield Cluster(postgres, schema, directory, stack)
+        cluster = Cluster(postgres, schema, directory, stack)
+        stack.callback(cluster.disconnect)
+        yield cluster
 
 
 def until(is_so: Callable[[], T], limit_s: float = LIMIT_S) -> T:
     """Look again and again, since what happens in a node tells nobody here; what was seen at last."""
     give_up_at = time.monotonic() + limit_s
+    pause_s = POLL_MIN_S
     while not (seen := is_so()):
         assert time.monotonic() < give_up_at, "it never was"
-        time.sleep(0.05)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * POLL_GROWTH, POLL_MAX_S)
     return seen
 
 

@@ -30,6 +30,7 @@ from tabherd.core.model import Node, Session, Waiter
 from tabherd.metrics import Metrics
 from tabherd.store.base import Applied, Insert
 from tabherd.store.postgres import PostgresStore
+from tabherd.store.postgres_database import PostgresDatabase
 
 _schemas = itertools.count()
 
@@ -79,7 +80,7 @@ async def nodes_on(postgres: Postgres, directory: Path, count: int, **pool: Any)
     settings = config.parse({"store": url, "pools": {"default": {"browsers_max": 1, "warm": 0, **pool}}})
     ids = [f"nod_{number}" for number in range(count)]
     async with AsyncExitStack() as stack:
-        shared = PostgresStore(url)
+        shared = PostgresStore(PostgresDatabase(url))
         stack.push_async_callback(shared.close)
         brokers: dict[str, Broker] = {}
         for epoch, id in enumerate(ids, start=1):
@@ -88,7 +89,7 @@ async def nodes_on(postgres: Postgres, directory: Path, count: int, **pool: Any)
             assert isinstance(outcome, Applied)
             (node,) = outcome.rows
             assert isinstance(node, Node)
-            store = PostgresStore(url)
+            store = PostgresStore(PostgresDatabase(url))
             stack.push_async_callback(store.close)
             hints = PostgresHints(url, schema, id)
             hints.start()

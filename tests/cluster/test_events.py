@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,10 +17,7 @@ from tabherd.edge.cluster_events import ClusterEvents
 from tabherd.edge.merged_events import NODES_MAX, NOWHERE, MergedSubscription, Place
 from tabherd.errors import NodeUnreachable
 
-from .rig import CALM, Cluster
-
 RING = 16
-TIMES = CALM
 
 
 class Node:
@@ -468,28 +464,3 @@ async def test_an_event_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPat
     with pytest.raises(NodeUnreachable):
         async for _ in peer_events.read(chunks(), 2):
             pass
-
-
-# --- Real nodes -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.server
-@pytest.mark.browser
-def test_a_stream_of_one_node_has_the_events_of_another_and_goes_on_there(pair: Cluster) -> None:
-    one, other = pair.nodes
-    with one.client() as here, other.client() as there:
-        ids, names = [], []
-        for client, teller, name in ((here, there, "first"), (there, here, "second")):
-            headers = {"Last-Event-ID": ids[-1]} if ids else {}
-            with client.stream("GET", "/events", params={"types": "lock.acquired"}, headers=headers) as stream:
-                lines = stream.iter_lines()
-                ids.append(next(line[4:] for line in lines if line.startswith("id: ")))
-                teller.post(f"/locks/{name}", json={})
-                for line in lines:
-                    if line.startswith("id: "):
-                        ids.append(line[4:])
-                    if line.startswith("data: "):
-                        names.append(json.loads(line[6:])["name"])
-                        break
-        assert names == ["first", "second"]
-        assert all(id.count(",") == 1 for id in ids)

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ import httpx
 import pytest
 from playwright.async_api import async_playwright
 from tests.cdp_life.wire_client import wire_client
+from tests.live.viewer import watching
 from tests.server.conftest import act, open_session, value_of
 from tests.server.effects_site import EffectsSite
 
@@ -386,3 +389,66 @@ def test_a_hop_is_no_credential(
     value = sign(hop_key, hop_to(pair, host, other), "GET", path.encode()).decode()
     with httpx.Client(base_url=host.url, timeout=60) as stranger:
         assert code_of(stranger.get(path, headers={"X-Tabherd-Hop": value})) == (401, "unauthenticated")
+
+
+# --- Views and streams ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def field_tab(host: ClusterNode, effects: EffectsSite) -> Iterator[str]:
+    """A tab with a field to type into, on the first node."""
+    with host.client() as client:
+        opened = open_session(client, agentId="ada", url=effects.url("/field"), keepAlive=True)
+        assert opened["node"] == host.id
+        yield tab_of(opened)
+        client.delete(f"/sessions/{opened['sessionId']}")
+
+
+async def typed(url: str, tab: str, **how: object) -> None:
+    """Watch it there, take it over, type into its field, and give it back."""
+    async with watching(url, tab, **how) as viewer:  # type: ignore[arg-type]
+        await viewer.picture()
+        await viewer.take()
+        await viewer.press("Tab", "Tab")
+        await viewer.press("x", "KeyX")
+        await viewer.say("give")
+        await viewer.state(lambda state: state["tab"]["state"] == "ready")
+
+
+def test_a_tab_of_one_node_is_watched_and_driven_through_the_other(
+    field_tab: str, host: ClusterNode, other: ClusterNode, there: httpx.Client
+) -> None:
+    asyncio.run(typed(other.url, field_tab, token=host.token_of("ada")))
+    assert value_of(there, field_tab, "field.value") == "x"
+
+
+def test_a_login_of_one_node_opens_the_view_through_the_other(
+    field_tab: str, host: ClusterNode, other: ClusterNode
+) -> None:
+    with httpx.Client(base_url=host.url, timeout=60) as person:
+        login = person.post("/login", json={"token": host.token_of("ada")}).raise_for_status().json()
+        cookie = "; ".join(f"{name}={value}" for name, value in person.cookies.items())
+    headers = {"Cookie": cookie, "Origin": other.url}
+    asyncio.run(typed(other.url, field_tab, headers=headers, csrf=login["csrf"]))
+    with host.client() as client:
+        assert value_of(client, field_tab, "field.value") == "x"
+
+
+def test_a_stream_of_one_node_has_the_events_of_another_and_goes_on_there(pair: Cluster) -> None:
+    one, other = pair.nodes
+    with one.client() as here, other.client() as there:
+        ids, names = [], []
+        for client, teller, name in ((here, there, "first"), (there, here, "second")):
+            headers = {"Last-Event-ID": ids[-1]} if ids else {}
+            with client.stream("GET", "/events", params={"types": "lock.acquired"}, headers=headers) as stream:
+                lines = stream.iter_lines()
+                ids.append(next(line[4:] for line in lines if line.startswith("id: ")))
+                teller.post(f"/locks/{name}", json={})
+                for line in lines:
+                    if line.startswith("id: "):
+                        ids.append(line[4:])
+                    if line.startswith("data: "):
+                        names.append(json.loads(line[6:])["name"])
+                        break
+        assert names == ["first", "second"]
+        assert all(id.count(",") == 1 for id in ids)

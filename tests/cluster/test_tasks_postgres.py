@@ -36,6 +36,7 @@ from tabherd.metrics import Metrics
 from tabherd.store.base import Applied, Insert, Update
 from tabherd.store.memory import MemoryStore
 from tabherd.store.postgres import PostgresStore
+from tabherd.store.postgres_database import PostgresDatabase
 from tabherd.store.postgres_tasks import PostgresTaskClaims
 from tabherd.store.task_claims import Bounds, TaskClaims
 
@@ -49,7 +50,7 @@ class Shared:
     def __init__(self, postgres: Postgres) -> None:
         self.schema = f"tasks_{next(_schemas)}"
         self.url = in_schema(postgres.tcp_url, self.schema)
-        self.store = PostgresStore(self.url)
+        self.store = PostgresStore(PostgresDatabase(self.url))
         # Nodes that have found themselves to be over.
         self.fenced: list[str] = []
         self._claims: list[PostgresTaskClaims] = []
@@ -59,7 +60,7 @@ class Shared:
         assert isinstance(outcome, Applied)
         (node,) = outcome.rows
         assert isinstance(node, Node)
-        claims = PostgresTaskClaims(self.url, node, lambda: self.fenced.append(node_id))
+        claims = PostgresTaskClaims(PostgresDatabase(self.url), node, lambda: self.fenced.append(node_id))
         self._claims.append(claims)
         return node, claims
 
@@ -170,7 +171,7 @@ async def test_nodes_that_claim_at_once_share_the_tasks_and_keep_to_the_bound_of
 async def test_no_task_is_stranded_however_inserts_and_claims_meet(postgres: Postgres) -> None:
     async with shared_on(postgres) as shared:
         nodes = [(await shared.join(f"n{number}"))[1] for number in range(2)]
-        others = PostgresStore(shared.url)
+        others = PostgresStore(PostgresDatabase(shared.url))
         numbers, found, is_over = itertools.count(), list[str](), False
 
         async def insert(store: PostgresStore) -> None:

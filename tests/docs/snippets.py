@@ -19,11 +19,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 from tests.cli.running import environment
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +35,6 @@ LIMIT_S = 400
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"(?:#|//) ([\w.-]+\.\w+)\n")
-_PRELUDE = """
-read -r SESSION FENCE TAB < <(tabherd session new --agent alice --keep-alive --json |
-    python -c 'import json, sys; s = json.load(sys.stdin); print(s["sessionId"], s["fence"], s["tabs"][0]["tabId"])')
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +118,22 @@ def _shell(script: str, variables: Mapping[str, str], directory: Path) -> tuple[
     return code, log.read_text(encoding="utf-8", errors="replace")
 
 
-def with_session() -> str:
-    """What pages need that begin with a session that is open already."""
-    return _PRELUDE
+@contextmanager
+def with_session(state: Path) -> Iterator[dict[str, str]]:
+    """What pages find set that begin with a session that is open already. It ends with the page, if that has not."""
+    record = json.loads((state / "server.json").read_text())
+    headers = {"Authorization": f"Bearer {(state / 'admin.token').read_text().strip()}"}
+    with httpx.Client(base_url=record["url"], headers=headers, timeout=60) as client:
+        asked = {"agentId": "alice", "keepAlive": True}
+        session = client.post("/sessions", json=asked).raise_for_status().json()
+        try:
+            yield {
+                "SESSION": session["sessionId"],
+                "FENCE": str(session["fence"]),
+                "TAB": session["tabs"][0]["tabId"],
+            }
+        finally:
+            client.delete(f"/sessions/{session['sessionId']}")
 
 
 def _surroundings(state: Path) -> dict[str, str]:

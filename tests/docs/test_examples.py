@@ -1,7 +1,8 @@
-"""What the README and the quickstart tell people to type works, word for word."""
+"""What the README, the quickstart and the pages on Python and on tasks tell people to type works, word for word."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -17,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with running_server(tmp_path_factory.mktemp("examples") / "state") as started:
+    # Nobody is told to look at the warm stock, and each context of it is work.
+    cold = {"TABHERD_POOLS__DEFAULT__WARM": "0"}
+    with running_server(tmp_path_factory.mktemp("examples") / "state", cold) as started:
         yield started.state
 
 
@@ -71,6 +74,63 @@ def test_the_shell_examples_of_the_quickstart_work(server: Path, checkout: Path)
 def test_the_python_example_of_the_quickstart_works(server: Path, tmp_path: Path) -> None:
     (example,) = examples("docs/quickstart.md", "python")
     assert run([sys.executable, "-c", example], server, tmp_path) == "Hello, herd\n"
+
+
+# --- The page on Python -----------------------------------------------------------------------------------------
+
+PYTHON = examples("docs/how-to/python.md", "python")
+# A word of what each prints, in the order of the page.
+PYTHON_SAID = ["Hello, herd", "", "text=Sign in", "tabherd", "['alice', 'bob']", "Hello from Playwright", "table.csv"]
+
+
+@pytest.mark.server
+@pytest.mark.browser
+@pytest.mark.parametrize(("example", "said"), list(zip(PYTHON, PYTHON_SAID, strict=True)), ids=range(len(PYTHON_SAID)))
+def test_the_example_runs_and_says_what_it_should(server: Path, tmp_path: Path, example: str, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", example],
+        env=environment(server),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert said in done.stdout
+
+
+# --- The page on tasks ------------------------------------------------------------------------------------------
+
+TASKS = "docs/how-to/tasks.md"
+
+
+@pytest.mark.server
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("example", "said"),
+    list(zip(examples(TASKS, "python"), ["Hello, task", "page 0\npage 1\npage 2\nUnknownAction("], strict=True)),
+    ids=["one", "many"],
+)
+def test_the_python_example_of_tasks_says_what_it_should(server: Path, tmp_path: Path, example: str, said: str) -> None:
+    assert said in run([sys.executable, "-c", example], server, tmp_path)
+
+
+@pytest.mark.server
+@pytest.mark.browser
+def test_the_shell_examples_of_tasks_read_the_page_and_find_the_task(server: Path, tmp_path: Path) -> None:
+    shell, http = examples(TASKS, "sh")
+    record = json.loads((server / "server.json").read_text())
+    token = (server / "admin.token").read_text().strip()
+    before = f"URL={record['url']}; AUTH='Authorization: Bearer {token}'; PATH={Path(sys.executable).parent}:$PATH"
+    said = run(["bash", "-euo", "pipefail", "-c", f"{before}\n{shell}\n{http}"], server, tmp_path).splitlines()
+    assert said[0] == "Hello, task"
+    submitted, over = json.JSONDecoder().raw_decode(said[-1])
+    assert set(submitted) >= {"taskId", "position"}
+    assert json.loads(said[-1][over:])["result"] == "Hello, task"
+
+
+# --- What needs no server ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how-to/errors.md", "docs/quickstart.md"])

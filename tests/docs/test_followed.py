@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +22,8 @@ from tests.docs.snippets import PAGES, ROOT, RUN, follow, snippets, with_session
 ELSEWHERE = {
     "README.md": "tests/docs/test_examples.py",
     "docs/quickstart.md": "tests/docs/test_examples.py",
-    "docs/how-to/python.md": "tests/docs/test_python.py",
-    "docs/how-to/tasks.md": "tests/docs/test_tasks.py",
+    "docs/how-to/python.md": "tests/docs/test_examples.py",
+    "docs/how-to/tasks.md": "tests/docs/test_examples.py",
     "docs/how-to/connect-over-cdp.md": "tests/cdp_clients/test_documented.py",
     "docs/how-to/cluster.md": "tests/docs/test_cluster_page.py",
 }
@@ -33,25 +34,30 @@ class Story(NamedTuple):
 
     needs: str = ""
     said: tuple[str, ...] = ()
+    # Whether it takes a session of alice's for granted.
+    has_session: bool = False
 
 
-SESSION = with_session()
+def in_session(needs: str = "", said: tuple[str, ...] = ()) -> Story:
+    """The story of a page that begins with a session that is open already."""
+    return Story(needs, said, has_session=True)
+
+
 PAGE = "tabherd act $TAB navigate url='data:text/html,"
+# No page speaks of the warm stock of the pool that needs no settings; each context of it is work.
+COLD = {"TABHERD_POOLS__DEFAULT__WARM": "0"}
 STORIES = {
     "docs/how-to/change-settings.md": Story(said=(r'"changed":\["pools.default.max_active","scheduler.workers"\]',)),
-    "docs/how-to/command-line.md": Story(SESSION, (r'heading "Hello, herd"', r"me +active")),
-    "docs/how-to/commands.md": Story(SESSION, (r"command_timed_out", r"about:blank", r"1\n1\n")),
-    "docs/how-to/dialogs.md": Story(
-        SESSION
-        + PAGE
-        + """<button id=delete onclick="confirm(\\'Delete it?\\')">Delete</button>'""".replace("\\'", "&apos;"),
+    "docs/how-to/command-line.md": in_session(said=(r'heading "Hello, herd"', r"me +active")),
+    "docs/how-to/commands.md": in_session(said=(r"command_timed_out", r"about:blank", r"1\n1\n")),
+    "docs/how-to/dialogs.md": in_session(
+        PAGE + """<button id=delete onclick="confirm(\\'Delete it?\\')">Delete</button>'""".replace("\\'", "&apos;"),
         (r'"message":"Delete it\?","isAccepted":true',),
     ),
-    "docs/how-to/drive-a-page.md": Story(SESSION, (r'textbox "E-mail"', r"\n1\n")),
+    "docs/how-to/drive-a-page.md": in_session(said=(r'textbox "E-mail"', r"\n1\n")),
     "docs/how-to/errors.md": Story(),
-    "docs/how-to/files.md": Story(
-        SESSION
-        + PAGE
+    "docs/how-to/files.md": in_session(
+        PAGE
         + """<input type=file id=photo><a download=report.pdf href="data:application/pdf,x">Report</a>'
         tabherd act $TAB click selector=a
         until curl -s -H "$AUTH" $URL/sessions/$SESSION/files | grep -q completed; do sleep 0.1; done
@@ -59,15 +65,15 @@ STORIES = {
         """,
         (r'"name":"report.pdf"', r'"path":".*photo.jpg"', r'"ok":true'),
     ),
-    "docs/how-to/hand-off.md": Story(SESSION, (r'"state":"paused"', r'"state":"ready"')),
-    "docs/how-to/keep-a-session.md": Story(SESSION, (r'"cancel":\[\]',)),
+    "docs/how-to/hand-off.md": in_session(said=(r'"state":"paused"', r'"state":"ready"')),
+    "docs/how-to/keep-a-session.md": in_session(said=(r'"cancel":\[\]',)),
     "docs/how-to/locks.md": Story(
         "printf '#!/bin/sh\\necho fence $TABHERD_LOCK_FENCE\\n' > update-account.sh; chmod +x update-account.sh",
         (r"fence \d+",),
     ),
     "docs/how-to/locks-in-python.md": Story(said=(r"alone with agent 42\nfree", r"nightly import")),
     "docs/how-to/playwright-suite.md": Story(said=(r"5 passed", r"report.csv\ntest_a_report_can_be_downloaded.zip")),
-    "docs/how-to/reuse-tabs.md": Story(SESSION, (r"Ended ses_",)),
+    "docs/how-to/reuse-tabs.md": in_session(said=(r"Ended ses_",)),
     "docs/how-to/scraping-farm.md": Story(
         said=(r"0 EUR\n1 EUR\n", r"done", r"support has hi\n[1-9]\d* of 40", r'"tasksFailed":0')
     ),
@@ -77,12 +83,12 @@ STORIES = {
     "docs/how-to/share-one-browser.md": Story(
         said=(r"claude sees .*'Page of claude'", r"cursor sees .*'Page of cursor'", r"claude +active(?!.*cursor)")
     ),
-    "docs/how-to/survive-crashes.md": Story(SESSION, (r'"type":"session.opened"',)),
-    "docs/how-to/take-over.md": Story(SESSION, (r'"agentId":"bob"',)),
-    "docs/how-to/take-turns.md": Story(SESSION, (r'"outcome":"completed"', r"Go")),
+    "docs/how-to/survive-crashes.md": in_session(said=(r'"type":"session.opened"',)),
+    "docs/how-to/take-over.md": in_session(said=(r'"agentId":"bob"',)),
+    "docs/how-to/take-turns.md": in_session(said=(r'"outcome":"completed"', r"Go")),
     "docs/how-to/tokens.md": Story(said=(r"for alice, fence",)),
-    "docs/how-to/webhooks.md": Story(SESSION, (r'"taskId"',)),
-    "docs/operations.md": Story(SESSION),
+    "docs/how-to/webhooks.md": in_session(said=(r'"taskId"',)),
+    "docs/operations.md": in_session(),
 }
 
 
@@ -110,7 +116,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("followed")
     settings = place / "tabherd.toml"
     settings.write_text(configuration(place / "profile"))
-    with running_server(place / "state", {"TABHERD_CONFIG": str(settings)}) as started:
+    with running_server(place / "state", {"TABHERD_CONFIG": str(settings), **COLD}) as started:
         yield started.state
 
 
@@ -119,7 +125,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.parametrize("page", STORIES)
 def test_whoever_follows_the_page_gets_what_it_promises(page: str, state: Path, tmp_path: Path) -> None:
     story = STORIES[page]
-    said = "\n".join(follow(page, state, tmp_path, needs=story.needs).values())
+    with with_session(state) if story.has_session else nullcontext({}) as variables:
+        said = "\n".join(follow(page, state, tmp_path, needs=story.needs, variables=variables).values())
     for words in story.said:
         assert re.search(words, said), f"{words!r} is not in what {page} led to:\n{said}"
 

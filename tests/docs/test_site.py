@@ -10,7 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.async_api import Page, async_playwright
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright
 from site_html import INDEX, build
 from site_pages import SiteError, groups
 
@@ -131,20 +132,31 @@ class Reader:
         await self.page.goto((self._site / name).as_uri())
 
 
-@pytest.fixture
-async def reader(site: Path) -> AsyncIterator[Reader]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=str(find_browser().path), args=["--no-sandbox"])
         try:
-            reader = Reader(await browser.new_page(viewport={"width": 360, "height": 740}), site)
-            yield reader
-            assert reader.problems == []
-            assert [url for url in reader.requested if not url.startswith(("file:", "data:"))] == []
+            yield browser
         finally:
             await browser.close()
 
 
+@pytest_asyncio.fixture(loop_scope="module")
+async def reader(browser: Browser, site: Path) -> AsyncIterator[Reader]:
+    """With a page in a context of its own."""
+    page = await browser.new_page(viewport={"width": 360, "height": 740})
+    try:
+        reader = Reader(page, site)
+        yield reader
+        assert reader.problems == []
+        assert [url for url in reader.requested if not url.startswith(("file:", "data:"))] == []
+    finally:
+        await page.close()
+
+
 @pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
 async def test_search_finds_quarantine_and_leads_there(reader: Reader) -> None:
     await reader.open("how-to/commands.html")
     await reader.page.keyboard.press("/")
@@ -158,6 +170,7 @@ async def test_search_finds_quarantine_and_leads_there(reader: Reader) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
 async def test_no_page_is_wider_than_a_phone(reader: Reader) -> None:
     for name in ("index.html", "operations.html", "reference/lifecycles.html", "reference/configuration.html"):
         await reader.open(name)
@@ -168,6 +181,7 @@ async def test_no_page_is_wider_than_a_phone(reader: Reader) -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_text_of_every_diagram_stays_in_its_box(reader: Reader) -> None:
     for name in sorted((ROOT / "docs" / "reference" / "diagrams").glob("*.svg")):
         await reader.page.goto(name.as_uri())

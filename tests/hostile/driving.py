@@ -11,13 +11,15 @@ import httpx
 from tests.server.conftest import act, open_session, release
 
 # How long a command on a hostile page is given. Many of them need all of it.
-LIMIT_MS: Final = 400
+LIMIT_MS: Final = 250
 # And how long one that brings a page is.
 VISIT_MS: Final = 3_000
 # How long any command may take to be answered, on a machine that is busy: whoever needs longer hangs.
 HANG_S: Final = 60
 # The session of somebody who works through all tests of a file, on however slow a machine.
 LIFE_MS: Final = 3_600_000
+# How long somebody who does ordinary things rests between two rounds: most of the machine is for the others.
+REST_S: Final = 0.25
 # What is done to every page.
 KINDS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("snapshot", {}),
@@ -123,6 +125,8 @@ class Innocent:
         self._failures: list[str] = []
         self._is_over = False
         self._rounds = 0
+        # Without a rest until there were so many.
+        self._wanted = 0
         self._changed = threading.Condition()
         assert act(client, self._tab_id, "navigate", url=url).status_code == 200
         self._thread = threading.Thread(target=self._work)
@@ -131,12 +135,15 @@ class Innocent:
     def check(self) -> None:
         """All it has asked for so far has been done, and a round that begins now is done as well."""
         with self._changed:
-            wanted = self._rounds + 2
+            wanted = self._wanted = self._rounds + 2
+            self._changed.notify_all()
             assert self._changed.wait_for(lambda: self._rounds >= wanted or self._failures, HANG_S), "it hangs"
             assert self._failures == []
 
     def end(self) -> None:
-        self._is_over = True
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
         self._thread.join(HANG_S)
         release(self._client, self._session)
 
@@ -154,6 +161,5 @@ class Innocent:
                         self._changed.notify_all()
             with self._changed:
                 self._rounds += 1
-                # Most of the machine is for the others.
                 self._changed.notify_all()
-                self._changed.wait(0.05)
+                self._changed.wait_for(lambda: self._is_over or self._rounds < self._wanted, REST_S)

@@ -16,6 +16,8 @@ from mcp_types import Implementation
 from tests.cli.running import environment
 from tests.server.conftest import Server
 
+# No test here is about the stock of warm contexts, and each of those costs a server that starts a while.
+FEW_WARM = {"POOLS__DEFAULT__WARM": "1"}
 CLIENT = Implementation(name="Test client!", version="1")
 # What one call may take before it hangs.
 LIMIT_S = 60.0

@@ -5,26 +5,25 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from tests.server.conftest import Server, open_session, release, with_settings
 
-from .clients import error, over_http, ref_of, released, sessions, text
+from .clients import FEW_WARM, error, over_http, ref_of, released, sessions, text
 from .page import shop
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 PLACES = 3
+SETTINGS = FEW_WARM | {"POOLS__DEFAULT__MAX_ACTIVE": str(PLACES)}
 # Pessimistic: pieces of words, single marks and line breaks; no tokenizer in use makes more of a text.
 TOKEN = re.compile(r"[^\W\d]{1,6}|\d{1,3}|[^\w\s]|\n *")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"POOLS__DEFAULT__MAX_ACTIVE": str(PLACES)}
-    with with_settings(tmp_path_factory.mktemp("mcp") / "state", settings) as server:
+    with with_settings(tmp_path_factory.mktemp("mcp") / "state", SETTINGS) as server:
         yield server
 
 
@@ -158,16 +157,16 @@ async def test_a_cancelled_call_frees_the_tab(server: Server) -> None:
             pass
 
 
-async def test_a_server_that_stops_ends_mcp_sessions_and_their_leases(tmp_path: Path) -> None:
-    with with_settings(tmp_path / "state", {}) as server:
-        async with over_http(server) as client:
-            await text(client, "browser_lease")
-            await asyncio.to_thread(server.stop)
-        log = (server.state / "server.log").read_text()
-        assert "stopped" in log
-        assert "exception" not in log
-        await asyncio.to_thread(server.start)
-        assert sessions(server) == []
+async def test_a_server_that_stops_ends_mcp_sessions_and_their_leases(server: Server) -> None:
+    async with over_http(server) as client:
+        await text(client, "browser_lease")
+        await asyncio.to_thread(server.stop)
+    # Of all that was asked of it in this module.
+    log = (server.state / "server.log").read_text()
+    assert "stopped" in log
+    assert "exception" not in log
+    await asyncio.to_thread(server.start, SETTINGS)
+    assert sessions(server) == []
 
 
 class _Barrier:

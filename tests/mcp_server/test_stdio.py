@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from mcp import Client
 from tests.cli.running import running_server
-from tests.server.conftest import Server, with_settings
+from tests.server.conftest import Server, environment_of, with_settings
 from typer.testing import CliRunner
 
 from tabherd.cli.main import app
 from tabherd.mcp import extra
 from tabherd.mcp.stdio import made_name
 
-from .clients import error, over_http, over_stdio, released, sessions, text
+from .clients import FEW_WARM, error, over_http, over_stdio, released, sessions, text
 
 browser = [pytest.mark.server, pytest.mark.browser]
 
@@ -26,7 +26,7 @@ browser = [pytest.mark.server, pytest.mark.browser]
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     # One place, so that whoever waits gets it only when the lease before has ended.
-    settings = {"POOLS__DEFAULT__MAX_ACTIVE": "1", "POOLS__DEFAULT__OWNER_DEAD_GRACE_MS": "100"}
+    settings = FEW_WARM | {"POOLS__DEFAULT__MAX_ACTIVE": "1", "POOLS__DEFAULT__OWNER_DEAD_GRACE_MS": "100"}
     with with_settings(tmp_path_factory.mktemp("stdio") / "state", settings) as server:
         yield server
 
@@ -102,7 +102,7 @@ class TestWithoutAServer:
         async with over_stdio(server) as client:
             refused, said = await error(client, "browser_navigate", url="about:blank")
             assert (refused["code"], "tabherd up" in said) == ("node_unreachable", True)
-            with running_server(server.state):
+            with running_server(server.state, environment_of(FEW_WARM)):
                 await text(client, "browser_navigate", url="about:blank")
 
 

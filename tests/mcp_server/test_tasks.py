@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.server.conftest import Server, open_session, with_settings
 
-from .clients import error, over_http, released, text
+from .clients import FEW_WARM, error, over_http, released, text
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
@@ -16,7 +16,7 @@ PAGE = "data:text/html,<title>A</title><h1>Hello</h1><input id=name>"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with with_settings(tmp_path_factory.mktemp("mcp-tasks") / "state", {}) as server:
+    with with_settings(tmp_path_factory.mktemp("mcp-tasks") / "state", FEW_WARM) as server:
         yield server
 
 

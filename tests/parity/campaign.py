@@ -16,17 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from playwright.async_api import Browser, Error
-from tests.browsers.real import launched
+from playwright.async_api import Browser, Error, Page
+from tests.browsers.real import blank_tab, launched
 
 from tabherd.browsers.chromium import ChromiumBrowser
+from tabherd.browsers.driver import ChromiumTab
 from tabherd.errors import TabherdError
 
-from .ours import Stage, our_outcome, staged
+from .ours import Stage, our_outcome, our_outcome_on, staged
 from .situation import Outcome, Situation
-from .theirs import connected, their_outcome
+from .theirs import connected, fresh_page, their_outcome, their_outcome_on
 
-# Repetitions on one page.
+# Repetitions, or situations, on one page.
 STINT: Final = 25
 
 
@@ -51,6 +52,29 @@ async def sides() -> AsyncIterator[Sides]:
 
 async def both(sides: Sides, situation: Situation) -> tuple[Outcome, Outcome]:
     return await asyncio.gather(our_outcome(sides.ours, situation), their_outcome(sides.theirs, situation))
+
+
+class Pair:
+    """A page on each side, on which one situation after the other is played: to start renderers takes longer."""
+
+    def __init__(self, sides: Sides, ours: ChromiumTab, theirs: Page) -> None:
+        self._sides = sides
+        self._ours = ours
+        self._theirs = theirs
+        # How many situations.
+        self.played = 0
+
+    async def play(self, situation: Situation) -> tuple[Outcome, Outcome]:
+        self.played += 1
+        return await asyncio.gather(our_outcome_on(self._ours, situation), their_outcome_on(self._theirs, situation))
+
+    async def close(self) -> None:
+        await self._theirs.context.close()
+        await self._sides.ours.close_tab(self._ours.target_id)
+
+
+async def fresh_pair(sides: Sides) -> Pair:
+    return Pair(sides, await blank_tab(sides.ours), await fresh_page(sides.theirs))
 
 
 class Campaign:

@@ -97,6 +97,15 @@ async def our_outcome(browser: ChromiumBrowser, situation: Situation) -> Outcome
         return await stage.play()
 
 
+async def our_outcome_on(tab: ChromiumTab, situation: Situation) -> Outcome:
+    """The same on a page on which others were played before."""
+    async with serving() as site:
+        put_on(site, situation)
+        stage = Stage(tab, site, situation)
+        await stage.clear()
+        return await stage.play()
+
+
 async def _within(tab: ChromiumTab, action: wire.AnyAction, limit_s: float, wanted: End) -> None:
     """As the broker does it: at the limit the action is ended, and told is what it waited for.
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from tests.actions.unhurried import take_time
 
-from .campaign import both, sides
+from .campaign import STINT, Pair, fresh_pair, sides
 from .catalogue import SITUATIONS
 from .situation import Situation
 
@@ -25,10 +25,21 @@ async def verdicts(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str,
     mine = [item for item in request.session.items if item.path == request.path]
     chosen = [item.callspec.params["situation"] for item in mine if isinstance(item, pytest.Function)]
     turn = asyncio.Semaphore(AT_ONCE)
+    free: list[Pair] = []
 
     async def played(situation: Situation) -> str:
         async with turn:
-            return situation.verdict(*await both(live, situation))
+            pages = free.pop() if free else await fresh_pair(live)
+            wrong = "It was not played to its end."
+            try:
+                wrong = situation.verdict(*await pages.play(situation))
+            finally:
+                # What went wrong in a page must not spoil the next situation.
+                if wrong or pages.played == STINT:
+                    await pages.close()
+                else:
+                    free.append(pages)
+            return wrong
 
     with pytest.MonkeyPatch.context() as patch:
         take_time(patch)
@@ -38,6 +49,8 @@ async def verdicts(request: pytest.FixtureRequest) -> AsyncIterator[Mapping[str,
             for task in playing.values():
                 task.cancel()
             await asyncio.gather(*playing.values(), return_exceptions=True)
+            for pages in free:
+                await pages.close()
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=[situation.name for situation in SITUATIONS])

@@ -54,33 +54,58 @@ async def connected(browser: ChromiumBrowser) -> AsyncIterator[Browser]:
             await client.close()
 
 
+async def fresh_page(client: Browser) -> Page:
+    """A page in a context of its own."""
+    # Without a viewport of its own, so that both have the browser's.
+    context = await client.new_context(no_viewport=True)
+    return await context.new_page()
+
+
 async def their_outcome(client: Browser, situation: Situation) -> Outcome:
     """What comes of it. It is the measure, so on a busy machine it gets more tries, with more time each."""
-    wanted = situation.end if situation.theirs_pinned is None else situation.theirs_pinned.end
-    for limit_ms in (situation.limit_ms, 4 * situation.limit_ms, 20 * situation.limit_ms, PATIENT_MS):
-        outcome = await _outcome(client, situation, min(limit_ms, PATIENT_MS))
-        if outcome.end == wanted:
+    for limit_ms in _limits(situation):
+        page = await fresh_page(client)
+        try:
+            outcome = await _outcome(page, situation, limit_ms)
+        finally:
+            await page.context.close()
+        if outcome.end == _wanted(situation):
             break
     return outcome
 
 
-async def _outcome(client: Browser, situation: Situation, limit_ms: int) -> Outcome:
+async def their_outcome_on(page: Page, situation: Situation) -> Outcome:
+    """The same on a page on which others were played before."""
+    for limit_ms in _limits(situation):
+        # The mouse goes to the corner where it was at the start.
+        await page.mouse.move(0, 0)
+        outcome = await _outcome(page, situation, limit_ms)
+        if outcome.end == _wanted(situation):
+            break
+    return outcome
+
+
+def _limits(situation: Situation) -> list[int]:
+    limits = (situation.limit_ms, 4 * situation.limit_ms, 20 * situation.limit_ms, PATIENT_MS)
+    return [min(limit_ms, PATIENT_MS) for limit_ms in limits]
+
+
+def _wanted(situation: Situation) -> End:
+    return situation.end if situation.theirs_pinned is None else situation.theirs_pinned.end
+
+
+async def _outcome(page: Page, situation: Situation, limit_ms: int) -> Outcome:
     async with serving() as site:
         put_on(site, situation)
-        # Without a viewport of its own, so that both have the browser's.
-        context = await client.new_context(no_viewport=True)
+        page.set_default_timeout(PATIENT_MS)
+        await page.goto(site.origin + "/")
+        page.set_default_timeout(limit_ms)
+        end: End = "ok"
         try:
-            page = await context.new_page()
-            await page.goto(site.origin + "/")
-            page.set_default_timeout(limit_ms)
-            end: End = "ok"
-            try:
-                await situation.theirs(page)
-            except Error as error:
-                end = _called(error)
-            return Outcome(end=end, seen=await _seen(page, situation.seen))
-        finally:
-            await context.close()
+            await situation.theirs(page)
+        except Error as error:
+            end = _called(error)
+        return Outcome(end=end, seen=await _seen(page, situation.seen))
 
 
 async def _seen(page: Page, expression: str) -> Any:

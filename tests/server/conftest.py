@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,6 +27,11 @@ from .login_site import LoginSite
 KEPT_TRIES = 600
 # Before it an event that was expected counts as missing; the stream itself never ends.
 EVENT_LIMIT_S = 120
+# Between two looks at what only asking tells. Who asks without a pause keeps the server from what is waited for.
+LOOK_S = 0.02
+# Every page that is kept ready is a process to be started; one is enough for a session to come from the stock. A test
+# that is about the stock says how large it is.
+SPARING = {"POOLS__DEFAULT__WARM": "1"}
 
 
 class Server:
@@ -80,6 +85,10 @@ class Server:
         broker = psutil.Process(self.record["pid"])
         broker.kill()
         broker.wait()
+
+    @property
+    def is_running(self) -> bool:
+        return self._started.is_running
 
     def start(self, settings: dict[str, str] | None = None) -> None:
         """Start a broker on the same state again."""
@@ -165,15 +174,39 @@ def _told(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running_server(tmp_path_factory.mktemp("server") / "state") as started:
-        yield Server(started.state, started)
+    with with_settings(tmp_path_factory.mktemp("server") / "state", SPARING) as server:
+        yield server
 
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Server]:
     """A server that the test may kill."""
-    with running_server(tmp_path / "state") as started:
-        yield Server(started.state, started)
+    with with_settings(tmp_path / "state", SPARING) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One state directory, on which a server is started again and again."""
+    with with_settings(tmp_path_factory.mktemp("lives") / "state", SPARING) as server:
+        yield server
+
+
+@pytest.fixture
+def ending_server(lives: Server) -> Iterator[Server]:
+    """A server that the test may end and start again; the module's next test goes on with it, without its sessions."""
+    if not lives.is_running:
+        lives.start(SPARING)
+    yield lives
+    if lives.is_running:
+        with lives.client() as admin:
+            end_sessions(admin)
+
+
+def wait_while(is_so: Callable[[], Any]) -> None:
+    """Look again and again, for as long as it is so."""
+    while is_so():
+        time.sleep(LOOK_S)
 
 
 def act(client: httpx.Client, tab_id: str, kind: str, **params: Any) -> httpx.Response:
@@ -199,6 +232,13 @@ def value_of(client: httpx.Client, tab_id: str, expression: str) -> Any:
     answer = act(client, tab_id, "evaluate", expression=expression, waitPolicy="wait_with_timeout")
     assert answer.status_code == 200, answer.text
     return answer.json()["result"]
+
+
+def end_sessions(client: httpx.Client) -> None:
+    """End every session that there is, so that the next test finds none."""
+    for session in client.get("/sessions", params={"limit": 500}).json()["sessions"]:
+        if session["state"] not in ("closed", "lost"):
+            client.delete(f"/sessions/{session['sessionId']}", params={"disposition": "close"})
 
 
 def release(client: httpx.Client, session: dict[str, Any], disposition: str | None = None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 
 import httpx
 import pytest
@@ -16,14 +15,16 @@ from .conftest import Server, open_session, release, with_settings
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 # Tabs in one logged-in profile, with nothing said about its caps.
-VENDORS = {"POOLS__VENDORS__ISOLATION": "shared"}
+VENDORS = {"POOLS__VENDORS__ISOLATION": "shared", "POOLS__VENDORS__WARM": "1"}
+# Contexts, some of which one agent cannot have.
+DEFAULT = {"POOLS__DEFAULT__MAX_ACTIVE": "4", "POOLS__DEFAULT__MAX_ACTIVE_PER_AGENT": "2", "POOLS__DEFAULT__WARM": "1"}
 ACTIVE_PER_KEY = 5
 ACTIVE = 16
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with with_settings(tmp_path_factory.mktemp("contention") / "state", VENDORS) as server:
+    with with_settings(tmp_path_factory.mktemp("contention") / "state", VENDORS | DEFAULT) as server:
         yield server
 
 
@@ -35,7 +36,7 @@ def admin(server: Server) -> Iterator[httpx.Client]:
             client.delete(f"/sessions/{session['sessionId']}", params={"disposition": "close"})
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def crowd(server: Server) -> Iterator[list[CallerProcess]]:
     """Twelve agents, each a process of its own that has connected already."""
     with ExitStack() as running:
@@ -101,12 +102,10 @@ def test_who_waits_is_served_as_places_are_given_back(admin: httpx.Client, crowd
         assert len(set(users.map(use, crowd))) == 12
 
 
-def test_one_agent_cannot_take_what_an_agent_cap_leaves_to_others(tmp_path: Path) -> None:
-    settings = {"POOLS__DEFAULT__MAX_ACTIVE": "4", "POOLS__DEFAULT__MAX_ACTIVE_PER_AGENT": "2"}
-    with with_settings(tmp_path / "state", settings) as server, server.client() as admin:
-        mine = [open_session(admin, agentId="ada") for _ in range(2)]
-        refused = admin.post("/sessions", json={"agentId": "ada", "waitMs": 0})
-        assert (refused.status_code, refused.json()["details"]["reason"]) == (429, "agent_cap")
-        open_session(admin, agentId="bob", waitMs=0)
-        release(admin, mine[0])
-        open_session(admin, agentId="ada", waitMs=0)
+def test_one_agent_cannot_take_what_an_agent_cap_leaves_to_others(admin: httpx.Client) -> None:
+    mine = [open_session(admin, agentId="ada") for _ in range(2)]
+    refused = admin.post("/sessions", json={"agentId": "ada", "waitMs": 0})
+    assert (refused.status_code, refused.json()["details"]["reason"]) == (429, "agent_cap")
+    open_session(admin, agentId="bob", waitMs=0)
+    release(admin, mine[0])
+    open_session(admin, agentId="ada", waitMs=0)

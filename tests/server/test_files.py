@@ -21,6 +21,7 @@ from tests.browsers.file_site import HELD_BYTES, FileSite, serving_files
 from tests.browsers.site import BUILDS
 
 from .conftest import (
+    SPARING,
     Server,
     act,
     browser_pids,
@@ -37,6 +38,18 @@ pytestmark = [pytest.mark.server, pytest.mark.browser]
 # How often, every twentieth of a second, something is looked for before it is missed.
 TRIES = 600
 Files = list[dict[str, Any]]
+# One server for all: besides the usual pool one on each build, and one whose sessions share a profile.
+POOLS = {
+    "light": {"browser": BUILDS[0], "files_max_bytes": 4 << 20},
+    "full": {"browser": BUILDS[1], "files_max_bytes": 4 << 20},
+    # Who wants a session here does not wait until its browser has started.
+    "common": {"isolation": "shared", "files_max": 2, "browsers_min": 1},
+}
+# A machine at work is slow; what is tested here is not how a browser that hangs is noticed.
+EVERY = {"browsers_min": 0, "warm": 0, "probe_limit_ms": 30_000}
+SETTINGS = {
+    f"POOLS__{name}__{key}".upper(): str(value) for name, pool in POOLS.items() for key, value in (EVERY | pool).items()
+}
 
 
 @pytest.fixture
@@ -45,18 +58,16 @@ def files_site() -> Iterator[FileSite]:
         yield site
 
 
-@pytest.fixture(scope="module", params=BUILDS)
-def each_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server on the light build, and one on the full one."""
-    state = tmp_path_factory.mktemp("server") / "state"
-    settings = {
-        "POOLS__DEFAULT__BROWSER": request.param,
-        "POOLS__DEFAULT__FILES_MAX_BYTES": str(4 << 20),
-        # A machine at work is slow; what is tested here is not how a browser that hangs is noticed.
-        "POOLS__DEFAULT__PROBE_LIMIT_MS": "30000",
-    }
-    with with_settings(state, settings) as server:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with with_settings(tmp_path_factory.mktemp("files") / "state", SPARING | SETTINGS) as server:
         yield server
+
+
+@pytest.fixture(params=["light", "full"], ids=BUILDS)
+def pool(request: pytest.FixtureRequest) -> str:
+    """A pool on the light build, and one on the full one."""
+    return str(request.param)
 
 
 def files_of(client: httpx.Client, session: dict[str, Any]) -> Files:
@@ -92,6 +103,14 @@ def save(client: httpx.Client, session: dict[str, Any], url: str) -> None:
     value_of(client, session["tabs"][0]["tabId"], f"location.href = {url!r}; 1")
 
 
+def until_asked(site: FileSite, name: str) -> None:
+    for _ in range(TRIES):
+        if name in site.asked:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"nobody asks for {name}: {site.asked}")
+
+
 def body_of(client: httpx.Client, session: dict[str, Any], name: str) -> httpx.Response:
     return client.get(f"/sessions/{session['sessionId']}/files/{quote(name, safe='')}")
 
@@ -116,11 +135,11 @@ def directory_of(server: Server, session: dict[str, Any]) -> Path:
 
 
 def test_what_a_page_saves_is_listed_told_and_served_by_the_name_the_site_gave_it(
-    each_server: Server, files_site: FileSite
+    server: Server, pool: str, files_site: FileSite
 ) -> None:
-    with each_server.client() as admin:
-        session = open_session(admin, agentId="ada", url=files_site.url())
-        with events_of(each_server, "session.download") as events:
+    with server.client() as admin:
+        session = open_session(admin, pool=pool, agentId="ada", url=files_site.url())
+        with events_of(server, "session.download") as events:
             save(admin, session, files_site.url("/file?name=bill.pdf&body=%25PDF"))
             told = next(events)
         assert (told["sessionId"], told["name"], told["state"], told["sizeBytes"]) == (
@@ -147,10 +166,10 @@ def test_what_a_page_saves_is_listed_told_and_served_by_the_name_the_site_gave_i
 
 
 def test_sessions_that_save_at_once_in_one_browser_see_their_own_files_only(
-    each_server: Server, files_site: FileSite
+    server: Server, pool: str, files_site: FileSite
 ) -> None:
-    agents = [each_server.agent(f"a{n}") for n in range(2)]
-    sessions = [open_session(agent, url=files_site.url()) for agent in agents]
+    agents = [server.agent(f"a{n}") for n in range(2)]
+    sessions = [open_session(agent, pool=pool, url=files_site.url()) for agent in agents]
     for n, (agent, session) in enumerate(zip(agents, sessions, strict=True)):
         save(agent, session, files_site.url(f"/held?name=same.bin&of={n}"))
     for agent, session in zip(agents, sessions, strict=True):
@@ -167,11 +186,11 @@ def test_sessions_that_save_at_once_in_one_browser_see_their_own_files_only(
 
 
 def test_names_that_mean_harm_are_served_harmless_and_lead_nowhere_else(
-    each_server: Server, files_site: FileSite
+    server: Server, pool: str, files_site: FileSite
 ) -> None:
     hostile = ["../../../etc/passwd", ".bashrc", "a/b\\c.txt", "same.txt", "same.txt", "x" * 300 + ".csv", "é %22.txt"]
-    with each_server.client() as admin:
-        session = open_session(admin, agentId="ada", url=files_site.url())
+    with server.client() as admin:
+        session = open_session(admin, pool=pool, agentId="ada", url=files_site.url())
         for name in hostile:
             before = len(files_of(admin, session))
             save(admin, session, files_site.url(f"/file?name={quote(name)}"))
@@ -185,21 +204,21 @@ def test_names_that_mean_harm_are_served_harmless_and_lead_nowhere_else(
             assert body_of(admin, session, name).content == b"hello"
         assert "same (1).txt" in names
     for escape in ("..", "%2e%2e", "..%2fuploads", "..%2f..%2f..%2fadmin.token", "%2fetc%2fpasswd", "..%5cx", "%00"):
-        assert raw_get(each_server, f"/sessions/{session['sessionId']}/files/{escape}")["code"] == "file_not_found"
+        assert raw_get(server, f"/sessions/{session['sessionId']}/files/{escape}")["code"] == "file_not_found"
 
 
 def test_a_download_over_the_bytes_of_the_session_is_cancelled_and_says_so(
-    each_server: Server, files_site: FileSite
+    server: Server, pool: str, files_site: FileSite
 ) -> None:
-    with each_server.client() as admin:
-        session = open_session(admin, agentId="ada", url=files_site.url())
+    with server.client() as admin:
+        session = open_session(admin, pool=pool, agentId="ada", url=files_site.url())
         save(admin, session, files_site.url(f"/file?name=big.bin&body=0123456789&times={600_000}"))
         (file,) = until(admin, session, states("canceled"))
         assert (file["reason"], file["sizeBytes"]) == ("files_max_bytes", 0)
         assert body_of(admin, session, "big.bin").json()["code"] == "file_not_found"
         save(admin, session, files_site.url("/file?name=small.bin"))
         until(admin, session, states("canceled", "completed"))
-        downloads = directory_of(each_server, session) / "downloads"
+        downloads = directory_of(server, session) / "downloads"
         assert sum(path.stat().st_size for path in downloads.iterdir()) == len("hello")
 
 
@@ -212,16 +231,16 @@ def test_a_file_on_its_way_is_listed_but_not_served_yet(server: Server, files_si
 
 
 def test_a_download_dies_with_its_browser_and_the_next_browser_saves_again(
-    each_server: Server, files_site: FileSite
+    server: Server, pool: str, files_site: FileSite
 ) -> None:
-    with each_server.client() as admin:
-        session = open_session(admin, agentId="ada", url=files_site.url())
+    with server.client() as admin:
+        session = open_session(admin, pool=pool, agentId="ada", url=files_site.url())
         save(admin, session, files_site.url("/file?name=kept.txt"))
         until(admin, session, states("completed"))
         save(admin, session, files_site.url("/held?name=lost.bin"))
         until(admin, session, lambda files: len(files) == 2 and is_begun(files[1:]))
-        with events_of(each_server, "session_recovered") as events:
-            kill_browser(*browser_pids(admin))
+        with events_of(server, "session_recovered") as events:
+            kill_browser(*browser_pids(admin, pool))
             while next(events)["sessionId"] != session["sessionId"]:
                 pass
         (_, lost) = until(admin, session, states("completed", "canceled"))
@@ -229,12 +248,14 @@ def test_a_download_dies_with_its_browser_and_the_next_browser_saves_again(
         assert body_of(admin, session, "kept.txt").content == b"hello"
         save(admin, session, files_site.url("/file?name=after.txt"))
         until(admin, session, states("completed", "canceled", "completed"))
-        left = os.listdir(directory_of(each_server, session) / "downloads")
+        left = os.listdir(directory_of(server, session) / "downloads")
         assert not [name for name in left if name.endswith(".crdownload")]
 
 
-def test_files_outlive_a_killed_broker_also_one_that_was_on_its_way(own_server: Server, files_site: FileSite) -> None:
-    with own_server.client() as admin:
+def test_files_outlive_a_killed_broker_also_one_that_was_on_its_way(
+    ending_server: Server, files_site: FileSite
+) -> None:
+    with ending_server.client() as admin:
         session, over = (open_session(admin, agentId="ada", url=files_site.url()) for _ in range(2))
         save(admin, session, files_site.url("/file?name=before.txt"))
         until(admin, session, states("completed"))
@@ -243,12 +264,12 @@ def test_files_outlive_a_killed_broker_also_one_that_was_on_its_way(own_server: 
         until(admin, session, lambda files: len(files) == 3 and is_begun(files[2:]))
         assert upload(admin, over, "over.txt", b"over").status_code == 201
         before = files_of(admin, session)
-    own_server.kill()
+    ending_server.kill()
     # A session of which no row is left.
-    (own_server.state / "files" / "ses_stray" / "downloads").mkdir(parents=True)
-    own_server.start()
-    with own_server.client() as admin:
-        assert not (own_server.state / "files" / "ses_stray").exists()
+    (ending_server.state / "files" / "ses_stray" / "downloads").mkdir(parents=True)
+    ending_server.start()
+    with ending_server.client() as admin:
+        assert not (ending_server.state / "files" / "ses_stray").exists()
         found = files_of(admin, session)
         assert [(file["name"], file["source"], file["state"]) for file in found] == [
             ("before.txt", "download", "completed"),
@@ -264,19 +285,19 @@ def test_files_outlive_a_killed_broker_also_one_that_was_on_its_way(own_server: 
         (*_, after) = until(admin, session, lambda files: len(files) == 4 and files[3]["state"] == "completed")
         assert after["name"] == "after.txt"
         release(admin, session)
-        assert not directory_of(own_server, session).exists()
+        assert not directory_of(ending_server, session).exists()
 
 
-def test_files_outlive_an_orderly_stop(own_server: Server, files_site: FileSite) -> None:
-    with own_server.client() as admin:
+def test_files_outlive_an_orderly_stop(ending_server: Server, files_site: FileSite) -> None:
+    with ending_server.client() as admin:
         session = open_session(admin, agentId="ada", url=files_site.url())
         save(admin, session, files_site.url("/file?name=before.txt"))
         until(admin, session, states("completed"))
         save(admin, session, files_site.url("/held?name=cut.bin"))
         until(admin, session, lambda files: len(files) == 2 and is_begun(files[1:]))
-    own_server.stop()
-    own_server.start()
-    with own_server.client() as admin:
+    ending_server.stop()
+    ending_server.start()
+    with ending_server.client() as admin:
         (before, cut) = until(admin, session, states("completed", "canceled"))
         assert (before["name"], cut["name"]) == ("before.txt", "cut.bin")
         assert body_of(admin, session, "before.txt").content == b"hello"
@@ -295,8 +316,8 @@ def test_the_directory_is_private_and_goes_with_the_session(server: Server, file
         assert not directory_of(server, session).exists()
 
 
-def test_a_pooled_tab_has_no_files_and_saves_none(tmp_path: Path, files_site: FileSite) -> None:
-    with with_settings(tmp_path / "state", {}) as server, server.client() as admin:
+def test_a_pooled_tab_has_no_files_and_saves_none(server: Server, files_site: FileSite) -> None:
+    with server.client() as admin:
         session = open_session(admin, agentId="ada", key="k", reuse="same-agent", url=files_site.url())
         later = f"setTimeout(() => location.href = {files_site.url('/file?name=late.txt')!r}, 300); 1"
         save(admin, session, files_site.url("/held?name=running.bin"))
@@ -304,6 +325,8 @@ def test_a_pooled_tab_has_no_files_and_saves_none(tmp_path: Path, files_site: Fi
         value_of(admin, session["tabs"][0]["tabId"], later)
         release(admin, session, "pool")
         assert not directory_of(server, session).exists()
+        # While nobody has the tab, or it would be the next one's file.
+        until_asked(files_site, "late.txt")
         again = open_session(admin, agentId="ada", key="k", reuse="same-agent")
         assert value_of(admin, again["tabs"][0]["tabId"], "document.title") == "Files"
         assert [file for file in files_of(admin, again) if file["name"] == "running.bin"] == []
@@ -312,10 +335,9 @@ def test_a_pooled_tab_has_no_files_and_saves_none(tmp_path: Path, files_site: Fi
         assert not directory_of(server, session).exists()
 
 
-def test_pages_of_a_shared_profile_save_nothing_but_can_be_given_files(tmp_path: Path, files_site: FileSite) -> None:
-    settings = {"POOLS__DEFAULT__ISOLATION": "shared"}
-    with with_settings(tmp_path / "state", settings) as server, server.client() as admin:
-        session = open_session(admin, agentId="ada", url=files_site.url())
+def test_pages_of_a_shared_profile_save_nothing_but_can_be_given_files(server: Server, files_site: FileSite) -> None:
+    with server.client() as admin:
+        session = open_session(admin, pool="common", agentId="ada", url=files_site.url())
         refused = act(admin, session["tabs"][0]["tabId"], "navigate", url=files_site.url("/file?name=no.txt"))
         assert refused.json()["code"] == "navigation_failed"
         assert files_of(admin, session) == []
@@ -347,6 +369,7 @@ def test_an_upload_is_listed_served_and_has_a_path_for_cdp_clients(server: Serve
 
 def test_large_files_go_in_and_out_while_others_are_served(server: Server) -> None:
     piece, count = os.urandom(1 << 20), 200
+    twice = piece + piece
     with server.client() as admin, server.client() as other:
         session = open_session(admin, agentId="ada")
         # Without a length that is said before: it is counted as it comes.
@@ -360,7 +383,7 @@ def test_large_files_go_in_and_out_while_others_are_served(server: Server) -> No
                     # In the middle of it somebody else is answered.
                     assert other.get("/health").status_code == 200
                 start = received % len(piece)
-                expected = (piece + piece)[start : start + len(chunk)] if len(chunk) <= len(piece) else None
+                expected = twice[start : start + len(chunk)] if len(chunk) <= len(piece) else None
                 assert expected is None or chunk == expected
                 received += len(chunk)
         assert received == count << 20
@@ -369,9 +392,9 @@ def test_large_files_go_in_and_out_while_others_are_served(server: Server) -> No
         release(admin, session)
 
 
-def test_an_upload_over_the_bytes_of_the_session_is_refused_and_leaves_nothing(each_server: Server) -> None:
-    with each_server.client() as admin:
-        session = open_session(admin, agentId="ada")
+def test_an_upload_over_the_bytes_of_the_session_is_refused_and_leaves_nothing(server: Server, pool: str) -> None:
+    with server.client() as admin:
+        session = open_session(admin, pool=pool, agentId="ada")
         told = upload(admin, session, "told.bin", b"x" * (5 << 20))
         untold = upload(admin, session, "untold.bin", (b"x" * (1 << 20) for _ in range(6)))
         for answer in (told, untold):
@@ -382,9 +405,9 @@ def test_an_upload_over_the_bytes_of_the_session_is_refused_and_leaves_nothing(e
         assert upload(admin, session, "one-more.bin", b"x").json()["code"] == "body_too_large"
 
 
-def test_more_files_than_a_session_may_have_are_refused(tmp_path: Path) -> None:
-    with with_settings(tmp_path / "state", {"POOLS__DEFAULT__FILES_MAX": "2"}) as server, server.client() as admin:
-        session = open_session(admin, agentId="ada")
+def test_more_files_than_a_session_may_have_are_refused(server: Server) -> None:
+    with server.client() as admin:
+        session = open_session(admin, pool="common", agentId="ada")
         assert [upload(admin, session, f"{n}", b"x").status_code for n in range(2)] == [201, 201]
         refused = upload(admin, session, "third", b"x").json()
         assert (refused["code"], refused["details"]) == ("capacity", {"reason": "file_cap", "cap": 2})

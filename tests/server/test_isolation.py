@@ -10,52 +10,73 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
 from tabherd.browsers import debug_port
 from tabherd.browsers.find import find_browser
 
-from .conftest import act, is_alive, open_session, value_of, with_settings
+from .conftest import Server, act, end_sessions, is_alive, open_session, value_of, with_settings
 from .tasking import until
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
+# A pool for each isolation but the usual one, and one with a single place.
+SETTINGS = {
+    "POOLS__DEFAULT__ISOLATION": "shared",
+    "POOLS__DEFAULT__WARM": "1",
+    "POOLS__SINGLE__ISOLATION": "shared",
+    "POOLS__SINGLE__MAX_ACTIVE": "1",
+    "POOLS__SINGLE__WARM": "1",
+    "POOLS__APART__ISOLATION": "browser",
+    "POOLS__APART__SESSIONS_PER_BROWSER": "1",
+    "POOLS__APART__WARM": "1",
+    "POOLS__APART__PROBE_LIMIT_MS": "30000",
+    "POOLS__SINGLE__PROBE_LIMIT_MS": "30000",
+}
 THEIRS = "data:text/html,theirs"
 COOKIE = "document.cookie = 'who=ada; max-age=999'; document.cookie"
 
 
-def test_a_browser_per_session_ends_with_it(tmp_path: Path) -> None:
-    settings = {"POOLS__DEFAULT__ISOLATION": "browser", "POOLS__DEFAULT__SESSIONS_PER_BROWSER": "1"}
-    with with_settings(tmp_path / "state", settings) as server, server.client() as admin:
-        first, second = open_session(admin, agentId="ada"), open_session(admin, agentId="bob")
-        used = [b for b in admin.get("/browsers").json()["browsers"] if b["sessions"]]
-        assert sorted(browser["sessions"] for browser in used) == [1, 1]
-        processes = [psutil.Process(browser["pid"]) for browser in used]
-        for session in (first, second):
-            admin.delete(f"/sessions/{session['sessionId']}")
-        while any(is_alive(process) for process in processes):
-            time.sleep(0.02)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with with_settings(tmp_path_factory.mktemp("isolation") / "state", SETTINGS) as server:
+        yield server
 
 
-def test_a_shared_profile_shares_cookies_and_closes_only_the_tabs_of_the_session(tmp_path: Path, site: str) -> None:
-    with (
-        with_settings(tmp_path / "state", {"POOLS__DEFAULT__ISOLATION": "shared"}) as server,
-        server.client() as admin,
-    ):
-        mine, other = open_session(admin, agentId="ada", url=site), open_session(admin, agentId="bob", url=site)
-        assert act(admin, mine["tabs"][0]["tabId"], "evaluate", expression=COOKIE).json()["result"] == "who=ada"
-        assert admin.delete(f"/sessions/{mine['sessionId']}").status_code == 204
-        seen = act(admin, other["tabs"][0]["tabId"], "evaluate", expression="document.cookie")
-        assert seen.json()["result"] == "who=ada"
+@pytest.fixture
+def admin(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+        end_sessions(client)
 
 
-def test_a_shared_pool_refuses_at_once_unless_told_to_wait(tmp_path: Path) -> None:
-    settings = {"POOLS__DEFAULT__ISOLATION": "shared", "POOLS__DEFAULT__MAX_ACTIVE": "1"}
-    with with_settings(tmp_path / "state", settings) as server, server.client() as admin:
-        open_session(admin, agentId="ada")
-        refused = admin.post("/sessions", json={"agentId": "bob"})
-        assert (refused.status_code, refused.json()["details"]["reason"]) == (429, "pool_cap")
+def test_a_browser_per_session_ends_with_it(admin: httpx.Client) -> None:
+    first, second = (open_session(admin, agentId=agent, pool="apart") for agent in ("ada", "bob"))
+    used = [b for b in admin.get("/browsers").json()["browsers"] if b["sessions"]]
+    assert sorted(browser["sessions"] for browser in used) == [1, 1]
+    processes = [psutil.Process(browser["pid"]) for browser in used]
+    for session in (first, second):
+        admin.delete(f"/sessions/{session['sessionId']}")
+    while any(is_alive(process) for process in processes):
+        time.sleep(0.02)
+
+
+def test_a_shared_profile_shares_cookies_and_closes_only_the_tabs_of_the_session(
+    admin: httpx.Client, site: str
+) -> None:
+    mine, other = open_session(admin, agentId="ada", url=site), open_session(admin, agentId="bob", url=site)
+    assert act(admin, mine["tabs"][0]["tabId"], "evaluate", expression=COOKIE).json()["result"] == "who=ada"
+    assert admin.delete(f"/sessions/{mine['sessionId']}").status_code == 204
+    seen = act(admin, other["tabs"][0]["tabId"], "evaluate", expression="document.cookie")
+    assert seen.json()["result"] == "who=ada"
+
+
+def test_a_shared_pool_refuses_at_once_unless_told_to_wait(admin: httpx.Client) -> None:
+    open_session(admin, agentId="ada", pool="single")
+    refused = admin.post("/sessions", json={"agentId": "bob", "pool": "single"})
+    assert (refused.status_code, refused.json()["details"]["reason"]) == (429, "pool_cap")
 
 
 def test_an_attached_browser_is_used_but_never_ended_and_keeps_its_own_pages(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import Server, act, open_session, release, renderer_of, value_of, with_settings
+from .conftest import Server, act, open_session, release, renderer_of, value_of, wait_while, with_settings
 from .login_site import LoginSite
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -216,8 +216,7 @@ def test_a_tab_that_nobody_wants_is_closed_after_its_time(tmp_path: Path) -> Non
     ):
         session = marked(admin, "old", agentId="ada", key="k", reuse="same-agent")
         release(admin, session, "pool")
-        while admin.get("/stats").json()["pools"]["default"]["tabs"]:
-            pass
+        wait_while(lambda: admin.get("/stats").json()["pools"]["default"]["tabs"])
         assert pooled(admin) == 0
         assert admin.get(f"/sessions/{session['sessionId']}").json()["state"] == "closed"
         assert mark_of(admin, open_session(admin, agentId="ada", key="k")) is None

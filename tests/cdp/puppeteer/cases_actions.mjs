@@ -101,7 +101,7 @@ export async function anExceptionComesBackWithItsText (client) {
 }
 
 export async function anExposedFunctionIsCalledByPageAndFrames (client) {
-  const page = await client.browser.newPage()
+  const page = await client.blankPage()
   const calls = []
   await page.exposeFunction('tell', text => { calls.push(text); return `heard ${text}` })
   await page.goto(client.url('frames'))
@@ -124,7 +124,7 @@ export async function manyCallsAtOnceEachGetTheirOwnAnswer (client) {
 }
 
 export async function contentIsSetAndRead (client) {
-  const page = await client.browser.newPage()
+  const page = await client.blankPage()
   await page.setContent('<p>set</p>')
   assert.match(await page.content(), /<p>set<\/p>/)
 }

@@ -61,7 +61,7 @@ export async function responsesAreReportedWithTheirBodies (client) {
 }
 
 export async function requestsOfAPageEndIdle (client) {
-  const page = await client.browser.newPage()
+  const page = await client.blankPage()
   await page.goto(client.url('frames'), { waitUntil: 'networkidle0' })
   const waiting = page.waitForRequest(client.url('api/y'))
   await Promise.all([waiting, ask(page, 'api/y')])
@@ -77,7 +77,7 @@ export async function extraHeadersAndAgentGoWithEveryRequest (client) {
 }
 
 export async function aPasswordOpensWhatIsPrivate (client) {
-  const page = await client.browser.newPage()
+  const page = await client.blankPage()
   await page.authenticate({ username: 'ada', password: 'lovelace' })
   await page.goto(client.url('private'))
   assert.equal(await page.title(), `${client.mark} private`)
@@ -92,7 +92,7 @@ export async function aPageGoesOfflineAndBack (client) {
 }
 
 export async function websocketFramesAreHeard (client) {
-  const page = await client.browser.newPage()
+  const page = await client.blankPage()
   const session = await page.createCDPSession()
   await session.send('Network.enable')
   const received = new Promise(resolve => session.once('Network.webSocketFrameReceived', resolve))
@@ -108,7 +108,7 @@ export async function theCacheIsSwitchedOff (client) {
 }
 
 export async function aSecurityPolicyIsBypassedWhenAsked (client) {
-  const page = await client.browser.newPage()
+  const page = await client.blankPage()
   await page.setBypassCSP(true)
   await page.goto(client.url('strict'))
   await page.addScriptTag({ content: 'window.added = true' })

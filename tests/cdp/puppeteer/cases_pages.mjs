@@ -71,7 +71,7 @@ export async function aWindowThatClosesItselfIsReportedClosed (client) {
 }
 
 export async function scriptsForNewDocumentsRunBeforeThePage (client) {
-  const page = await client.browser.newPage()
+  const page = await client.blankPage()
   const { identifier } = await page.evaluateOnNewDocument(mark => { window.planted = mark }, client.mark)
   await page.goto(client.url('frames'))
   for (const frame of page.frames()) assert.equal(await frame.evaluate(() => window.first), client.mark)
@@ -93,7 +93,7 @@ export async function historyGoesBackAndForwardAndReloads (client) {
 }
 
 export async function gotoTellsTheStatusOrWhyItFailed (client) {
-  const page = await client.browser.newPage()
+  const page = await client.blankPage()
   const response = await page.goto(client.url('redirect'))
   assert.deepEqual([response.status(), page.url()], [200, client.url('empty')])
   assert.deepEqual(response.request().redirectChain().map(request => request.url()), [client.url('redirect')])
@@ -131,7 +131,7 @@ export async function aFrameMovesToAnotherProcess (client) {
 }
 
 export async function aWorkerIsReportedAndScripted (client) {
-  const page = await client.browser.newPage()
+  const page = await client.blankPage()
   const created = new Promise(resolve => page.once('workercreated', resolve))
   await page.goto(client.url('worker'))
   const worker = await created

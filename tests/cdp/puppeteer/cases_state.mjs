@@ -82,7 +82,7 @@ export async function mediaAreEmulated (client) {
 }
 
 export async function scriptsCanBeSwitchedOff (client) {
-  const page = await client.browser.newPage()
+  const page = await client.blankPage()
   await page.setJavaScriptEnabled(false)
   await page.goto(client.url('empty'))
   assert.equal(await page.evaluate(() => typeof window.first), 'undefined')

@@ -5,7 +5,7 @@ import puppeteer from 'puppeteer-core'
 const MARK = /~(\w+)~/g
 
 export class Client {
-  constructor (browser, order) {
+  constructor (browser, order, first) {
     this.browser = browser
     this.who = order.who
     this.mark = `~${order.who}~`
@@ -14,6 +14,8 @@ export class Client {
     this.port = order.port
     // As puppeteer.connect takes it.
     this.address = order.address
+    // The page that is there from the start, as long as it is to be used before a new one is opened.
+    this.first = first
     // What it was told about targets without having asked.
     this.heard = []
     for (const kind of ['targetcreated', 'targetchanged', 'targetdestroyed']) {
@@ -25,9 +27,15 @@ export class Client {
     return `http://${host}:${this.port}/${this.mark}/${name}`
   }
 
-  // A new page at that address, in the first context unless another is given.
+  // A page in the first context, or in another, which the client has not used yet.
+  async blankPage (context = this.browser.defaultBrowserContext()) {
+    if (context === this.browser.defaultBrowserContext() && this.first.length) return this.first.pop()
+    return context.newPage()
+  }
+
+  // Such a page at that address.
   async page (name, context = this.browser.defaultBrowserContext(), host = 'a.test') {
-    const page = await context.newPage()
+    const page = await this.blankPage(context)
     await page.goto(this.url(name, host))
     return page
   }
@@ -60,5 +68,6 @@ export class Client {
 }
 
 export async function connect (order) {
-  return new Client(await puppeteer.connect(order.address), order)
+  const browser = await puppeteer.connect(order.address)
+  return new Client(browser, order, order.takesFirst ? (await browser.pages()).slice(0, 1) : [])
 }
