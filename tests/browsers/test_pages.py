@@ -69,6 +69,12 @@ class Told:
         self.moved.append((target_id, url, title))
         self._news.set()
 
+    def answers_dialogs(self, target_id: str) -> bool:
+        return False
+
+    def accepts_dialogs(self) -> bool:
+        return False
+
     async def until(self, is_so: Callable[[], Any]) -> Any:
         """Returns what it says as soon as that is something."""
         async with asyncio.timeout(60):
@@ -237,6 +243,18 @@ async def test_a_page_that_is_closed_is_told_once(watched: Watched, how: str) ->
     await watched.told.until(lambda: watched.told.ends_of(tab.target_id))
     await watched.settle()
     assert watched.told.ends_of(tab.target_id) == [PageEnd.CLOSED]
+
+
+async def test_a_page_whose_dialog_nobody_can_answer_is_told_as_crashed_and_is_gone(watched: Watched) -> None:
+    tab, _ = await watched.tab_at()
+    wait = "const end = Date.now() + 300; while (Date.now() < end);"
+    await run(tab, f"void setTimeout(() => {{ location = '/other'; {wait} alert('lost') }})")
+    await watched.told.until(lambda: watched.told.ends_of(tab.target_id))
+    async with asyncio.timeout(60):
+        while tab.target_id in {page.target_id for page in await watched.browser.pages()}:
+            await asyncio.sleep(0.01)
+    await watched.settle()
+    assert watched.told.ends_of(tab.target_id) == [PageEnd.CRASHED]
 
 
 async def test_a_dismissed_popup_does_not_take_the_page_that_opened_it_along(watched: Watched) -> None:

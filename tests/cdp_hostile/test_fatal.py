@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from tests.cdp_life.conftest import ws_of
-from tests.server.conftest import Server, browser_pids
+from tests.server.conftest import Server, browser_pids, open_session, release, value_of
 
 from .hostile import Shot, hostile
 from .sessions import Sessions
@@ -67,6 +70,7 @@ async def test_the_browser_survives_a_client_that_leaves_with_a_dialog_open(
                 await attacker.call("Page.enable", {}, page)
                 await attacker.call("Page.navigate", {"url": site.url("here")}, page)
                 await attacker.event("Page.loadEventFired")
+                await attacker.event("Page.frameNavigated", is_whole)
                 first = f"location = '{site.url('there')}';" if how == "by itself" else ""
                 await attacker.value(f"void setTimeout(() => {{ {first} alert(1) }})", page)
                 await attacker.event("Page.javascriptDialogOpening")
@@ -75,5 +79,44 @@ async def test_the_browser_survives_a_client_that_leaves_with_a_dialog_open(
                 elif how == "Page.reload":
                     await attacker.call(how, {}, page)
                 # Its next document is ready, or would be: only then has anything been shown.
-                await attacker.event("Page.frameNavigated", lambda told: "parentId" not in told["frame"])
+                await attacker.event("Page.frameNavigated", is_whole)
+        assert browser_pids(admin) == before
+
+
+def is_whole(navigated: dict[str, Any]) -> bool:
+    """Whether it was the page, and not one of its frames."""
+    return "parentId" not in navigated["frame"]
+
+
+# How a client may part with a page, whose session it knows, before it leaves.
+PARTING: dict[str, Callable[[str], list[Shot]]] = {
+    "leaves": lambda page: [],
+    "hears no more of it": lambda page: [Shot("Page.disable", {}, page)],
+    "lets go of it": lambda page: [Shot("Target.detachFromTarget", {"sessionId": page})],
+    "closes its browser": lambda page: [Shot("Browser.close", {})],
+}
+
+
+@pytest.mark.parametrize("way", PARTING)
+@pytest.mark.parametrize("build", ["server", "full_server"])
+async def test_the_browser_survives_a_client_that_parts_with_a_page_whose_dialog_nobody_can_answer(
+    build: str, site: Site, way: str, request: pytest.FixtureRequest
+) -> None:
+    """The script goes on until the next document is ready, and only then asks."""
+    server: Server = request.getfixturevalue(build)
+    ask = f"location = '{site.url('there', 'frame')}'; const end = Date.now() + 300; while (Date.now() < end); alert(1)"
+    with server.client() as admin:
+        before = browser_pids(admin)
+        async with hostile(ws_of(server), server.token_of("attacker")) as attacker:
+            page = await attacker.page()
+            await attacker.call("Page.enable", {}, page)
+            await attacker.call("Page.navigate", {"url": site.url("here", "frame")}, page)
+            await attacker.event("Page.loadEventFired")
+            await attacker.value(f"void setTimeout(() => {{ {ask} }})", page)
+            await attacker.event("Page.javascriptDialogOpening")
+            await attacker.volley(PARTING[way](page))
+        with server.agent("innocent") as agent:
+            session = open_session(agent)
+            assert value_of(agent, session["tabs"][0]["tabId"], "1 + 1") == 2
+            release(agent, session)
         assert browser_pids(admin) == before

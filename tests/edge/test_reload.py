@@ -107,6 +107,11 @@ async def test_a_file_that_changed_is_in_force_at_the_second_look(desk: Desk, lo
     ]
 
 
+async def test_what_the_file_sets_is_said_to_be_its_own_before_it_is_watched(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "[tiers]\nnight = 70\n")
+    assert desk.reload.view().sources["tiers.night"] == "file"
+
+
 async def test_a_file_that_is_still_being_written_is_left_alone(desk: Desk, looks: Looks) -> None:
     for text in ("[server]\n", "[server]\ndrain_s = 1\n", "[server]\ndrain_s = 12\n[gate]\n"):
         # Each is valid by itself, and none is what is meant.

@@ -93,6 +93,16 @@ def tab_id(ada: httpx.Client, site: DialogSite) -> Iterator[str]:
     release(ada, session)
 
 
+def test_a_page_whose_dialog_nobody_can_answer_is_rebuilt(ada: httpx.Client, tab_id: str) -> None:
+    """Chromium talks to the next document as soon as that is ready; the script of the present one asks then."""
+    wait = "const end = Date.now() + 300; while (Date.now() < end);"
+    act(ada, tab_id, "evaluate", expression=f"void setTimeout(() => {{ location = '/first'; {wait} alert('lost') }})")
+    answer = act(ada, tab_id, "wait", text="here", timeoutMs=120_000)
+    assert answer.json().get("code") == "outcome_unknown"
+    assert value_of(ada, tab_id, "1 + 1") == 2
+    assert ada.get(f"/tabs/{tab_id}").json()["generation"] == 2
+
+
 def done(answer: httpx.Response) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     command: dict[str, Any] = answer.json()

@@ -481,6 +481,9 @@ class SimBrowser:
     async def dismiss_tab(self, target_id: str) -> None:
         await self.close_tab(target_id)
 
+    async def give_up_tab(self, target_id: str) -> None:
+        await self.close_tab(target_id)
+
     async def end_workers(self, context_id: str, target_id: str) -> None:
         await self._call()
 

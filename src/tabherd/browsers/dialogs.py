@@ -9,6 +9,10 @@ Invariants:
   their messages cut, and the number of the others.
 - A page that opens dialogs in a loop slows itself down and nobody else: those beyond the first are answered only after
   a pause, and a page has one open at a time.
+
+Chromium can lose one: when the next document of a page is ready it talks to that one, while the script of the present
+one may still open a dialog and wait for an answer. Whoever answers is refused, and the next document waits for the
+script. Such a page is stranded for good, and must be closed: see `is_stranded`.
 """
 
 from __future__ import annotations
@@ -125,4 +129,11 @@ class Dialogs:
         return (kind == "prompt" and self._prompt_text is not None) or self._pool_accepts()
 
 
+def is_stranded(refusal: str) -> bool:
+    """Whether Chromium refused the answer to a dialog because nobody can give one, if there is a dialog."""
+    return refusal.startswith(_STRANDED_REFUSAL)
+
+
+# Chromium's code says less.
+_STRANDED_REFUSAL: Final = "Not attached to an active page"
 _NOTHING: Final = Told()

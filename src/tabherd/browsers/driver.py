@@ -22,11 +22,22 @@ import structlog
 from ..core.model import Browser
 from . import process, workers
 from .cdp import CdpConnection, CdpSession
-from .dialogs import Dialogs
+from .dialogs import Dialogs, is_stranded
 from .downloads import Downloads, forbid_downloads
 from .frames import FrameSessions
 from .pages import BLANK, PageWatch, in_context, own_profile, page_of
-from .port import CdpFailure, DownloadListener, Origins, Page, PageListener, Proxy, TabGone, Usage, Viewport
+from .port import (
+    BrowserGone,
+    CdpFailure,
+    DownloadListener,
+    Origins,
+    Page,
+    PageListener,
+    Proxy,
+    TabGone,
+    Usage,
+    Viewport,
+)
 from .storage import (
     is_large,
     is_web,
@@ -68,8 +79,8 @@ class ChromiumTab(CdpSession):
     """One page, through our own attached session."""
 
     __slots__ = (
-        *("_answering", "_answers_dialogs", "_frames", "_has_open_dialog", "_is_leaving"),
-        *("cdp_session_id", "dialogs", "script", "target_id"),
+        *("_answering", "_answers_dialogs", "_frames", "_given_up", "_has_open_dialog", "_is_leaving"),
+        *("_is_left_to_others", "_saying", "cdp_session_id", "dialogs", "script", "target_id"),
     )
 
     def __init__(
@@ -79,15 +90,20 @@ class ChromiumTab(CdpSession):
         target_id: str,
         answers_dialogs: Callable[[str], bool] = lambda target_id: False,
         accepts_dialogs: Callable[[], bool] = lambda: False,
+        given_up: Callable[[str], None] = lambda target_id: None,
     ) -> None:
         super().__init__(connection, session_id)
         # Whether somebody else answers the dialogs of that page.
         self._answers_dialogs = answers_dialogs
         self.dialogs = Dialogs(accepts_dialogs)
-        # The answer to the dialog that is open, while it is kept waiting.
+        # Told that the page is stranded.
+        self._given_up = given_up
+        # The answer to the dialog that is open, while it is kept waiting, and while it is on its way.
         self._answering: asyncio.TimerHandle | None = None
-        # A dialog is open that is left to somebody else, and the page is on its way to another document.
+        self._saying: asyncio.Task[None] | None = None
+        # A dialog is open; it is left to somebody else; and the page is on its way to another document.
         self._has_open_dialog = False
+        self._is_left_to_others = False
         self._is_leaving = False
         self.cdp_session_id = session_id
         self.target_id = target_id
@@ -148,25 +164,41 @@ class ChromiumTab(CdpSession):
     def _close_dialog_left_open(self) -> None:
         # A dialog that is still open when the next document is ready can be answered by nobody, and the light headless
         # build dies of it, with all its tenants, as soon as somebody detaches. The full build closes it by itself.
-        if self._has_open_dialog and self._is_leaving:
-            self.post("Page.handleJavaScriptDialog", {"accept": False})
+        if self._has_open_dialog and self._is_left_to_others and self._is_leaving:
+            self._say({"accept": False})
 
     def _answer_dialog(self, dialog: Mapping[str, Any]) -> None:
         if self._answering is not None:
             # The one before has gone without it, and this answer is not for its successor.
             self._answering.cancel()
             self._answering = None
+        self._has_open_dialog = True
+        # Whether the page may be left is asked before it is on its way.
+        self._is_left_to_others = self._answers_dialogs(self.target_id) and dialog.get("type") != "beforeunload"
         if self._answers_dialogs(self.target_id):
-            # Whether the page may be left is asked before it is on its way.
-            self._has_open_dialog = dialog.get("type") != "beforeunload"
             self._close_dialog_left_open()
             return
         reply = self.dialogs.reply(dialog)
-        answer = partial(self.post, "Page.handleJavaScriptDialog", reply.params)
+        answer = partial(self._say, reply.params)
         if reply.pause_s:
             self._answering = asyncio.get_running_loop().call_later(reply.pause_s, answer)
         else:
             answer()
+
+    def _say(self, params: Mapping[str, Any]) -> None:
+        """Answer the dialog that is open, or learn that nobody can."""
+
+        async def say() -> None:
+            try:
+                await self.call("Page.handleJavaScriptDialog", params)
+            except CdpFailure as failure:
+                # That it was closed meanwhile would have been heard before this refusal.
+                if self._has_open_dialog and is_stranded(failure.message):
+                    self._given_up(self.target_id)
+            except (TabGone, BrowserGone) as reason:
+                log.debug("a page was gone before its dialog was answered", targetId=self.target_id, reason=str(reason))
+
+        self._saying = asyncio.ensure_future(say())
 
 
 class DrivenBrowser:
@@ -185,6 +217,8 @@ class DrivenBrowser:
         self._tabs: dict[str, ChromiumTab] = {}
         self._targets: dict[str, str] = {}
         self._watch = PageWatch(connection)
+        # Stranded pages that are being closed.
+        self._giving_up: set[asyncio.Task[None]] = set()
         self._downloads = Downloads(connection, self._watch.context_of)
         connection.listen(None, "Target.detachedFromTarget", self._forget_tab)
 
@@ -251,6 +285,11 @@ class DrivenBrowser:
                 return
             await asyncio.sleep(CLOSE_GRACE_S)
         await self.close_tab(target_id)
+
+    async def give_up_tab(self, target_id: str) -> None:
+        log.info("a page is stranded, and is closed", targetId=target_id)
+        self._watch.crashed(target_id)
+        await self.dismiss_tab(target_id)
 
     async def end_workers(self, context_id: str, target_id: str) -> None:
         await workers.end_workers(
@@ -361,6 +400,7 @@ class DrivenBrowser:
             target_id,
             self._watch.answers_dialogs,
             self._watch.accepts_dialogs,
+            self._stranded,
         )
         self._tabs[target_id] = tab
         self._targets[tab.session_id] = target_id
@@ -368,6 +408,17 @@ class DrivenBrowser:
         # In the moment in which its calls fail: whoever is next must not be sent to a page that is known to be dead.
         tab.listen("Inspector.targetCrashed", lambda _: self._watch.crashed(target_id))
         return tab
+
+    def _stranded(self, target_id: str) -> None:
+        giving_up = asyncio.ensure_future(self.give_up_tab(target_id))
+        self._giving_up.add(giving_up)
+        giving_up.add_done_callback(self._gave_up)
+
+    def _gave_up(self, giving_up: asyncio.Task[None]) -> None:
+        self._giving_up.discard(giving_up)
+        if not giving_up.cancelled() and (error := giving_up.exception()) is not None:
+            # Whoever uses the page next finds it dead; a browser that ends is told of elsewhere.
+            log.info("a stranded page could not be closed", reason=str(error))
 
     def _detach(self, target_id: str) -> None:
         if (tab := self._tabs.pop(target_id, None)) is not None:

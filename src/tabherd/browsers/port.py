@@ -246,6 +246,10 @@ class BrowserPort(Protocol):
         """
         ...
 
+    async def give_up_tab(self, target_id: str) -> None:
+        """Close that page, which nobody can use any more, as `dismiss_tab` does; it is told of as one that crashed."""
+        ...
+
     async def end_workers(self, context_id: str, target_id: str) -> None:
         """End what scripts of the context run outside of pages, and return when it is gone; that page of it stays.
 

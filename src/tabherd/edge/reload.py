@@ -47,8 +47,8 @@ class Reload:
         self._events = events
         # One change at a time.
         self._turn = asyncio.Lock()
-        # What the file said when it was last taken.
-        self._file_names: frozenset[str] = frozenset()
+        # What the file said when it was last taken: what is in force at the start was read from it a moment ago.
+        self._file_names = self._names_at_start()
         # As it was when it was last looked at to be taken, whether it was or not.
         self._seen: Stamp = None
         # Why the file as it is now is not in force.
@@ -174,6 +174,13 @@ class Reload:
                 cause=cause,
             )
         return changes
+
+    def _names_at_start(self) -> frozenset[str]:
+        try:
+            return frozenset(named_values(without_zeros(self._layers.tree_of(self._layers.content()))))
+        except TabherdError:
+            # It has changed since, and is refused, with its reason, as soon as it is watched.
+            return frozenset()
 
     def _source(self, name: str, value: Any, defaults: Mapping[str, Any]) -> Source:
         override = self._layers.override_of(name)

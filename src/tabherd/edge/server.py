@@ -216,12 +216,13 @@ async def _run_on(
     starting = asyncio.create_task(broker.start(), name="start")
     try:
         if await stopping.unless_told(starting):
-            info = ServerInfo(url=_url(listener), pid=node.pid, node_id=node.id)
-            directory.announce(info)
-            events.publish("node.ready", nodeId=node.id)
-            log.info("ready", url=info.url, pid=node.pid)
-            ready(info)
+            # Before anybody is told where to send a signal: until then SIGHUP ends a process.
             async with reload.running():
+                info = ServerInfo(url=_url(listener), pid=node.pid, node_id=node.id)
+                directory.announce(info)
+                events.publish("node.ready", nodeId=node.id)
+                log.info("ready", url=info.url, pid=node.pid)
+                ready(info)
                 await stopping.unless_told(serving)
                 # What others have taken over already cannot be drained.
                 drain_s = broker.settings.current.server.drain_s

@@ -43,7 +43,7 @@ from .plans import Plans
 from .refusal import Refusal
 from .rules import Kind, Tenancy
 from .targets import TargetWatch
-from .tenant import LEAVING, Tenant
+from .tenant import LEAVING, PARTING, Tenant
 from .tickets import Tickets
 from .tree import Node
 from .wish import ConnectQuery, Wish, connect_query, wait_ms, wish_of
@@ -53,7 +53,7 @@ log = logs.get_logger("cdp")
 BROWSER_PATH: Final = "/devtools/browser/"
 PAGE_PATH: Final = "/devtools/page/"
 # Of which methods a tenant takes note although they pass.
-NOTED: Final = EARLY | LEAVING | {RUN, "Page.enable", "Page.disable"}
+NOTED: Final = EARLY | LEAVING | PARTING | {RUN, "Page.enable"}
 # How often a denied method of one client is written down; a hostile one sends thousands.
 DENIALS_NOTED_MAX: Final = 100
 # How long is waited before a client is told whether its browser is gone or only its page.
@@ -353,9 +353,13 @@ class CdpEndpoint:
         live.guests.pop(lodger.id, None)
         if lodger.is_owner:
             self._broker.sessions.disconnect(live, lodger.id)
-        # What it had set for downloads went with it.
+        self.spawn(self._allow_downloads(tenant, live))
+
+    async def _allow_downloads(self, tenant: Tenant, live: LiveSession) -> None:
+        """What the client had set for downloads goes with its connection to Chromium."""
+        await tenant.wait_detached()
         if self.registry.is_bound(live):
-            self.spawn(self._broker.files.allow_downloads(live))
+            await self._broker.files.allow_downloads(live)
 
     def asked_to_close(self, tenant: Tenant) -> None:
         """The client closes its browser: the session that was leased for it is over, unless it is to be kept."""

@@ -30,6 +30,9 @@ SESSION_NOT_FOUND: Final = -32001
 # How Chromium begins what must not simply pass.
 REPLY: Final = b'{"id":'
 LOOKED_AT: Final = (b'{"method":"Target.', b'{"method":"Browser.', b'{"method":"Page.downloadWillBegin"')
+# That a dialog has opened or closed; and that it is the former.
+DIALOG: Final = b'{"method":"Page.javascriptDialog'
+DIALOG_OPENING: Final = DIALOG + b'Opening"'
 # How it ends a message of a session; those of the connection itself end with two braces.
 _SESSION_TAIL: Final = b'"}'
 _SESSION_ID_LENGTH: Final = 32

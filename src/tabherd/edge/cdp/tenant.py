@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -25,6 +25,7 @@ from ..pulse import Pulse
 from ..sockets import Socket
 from . import message, rules
 from .answers import Answers
+from .dialogs import ClientDialogs
 from .distrust import Distrust
 from .emulation import TargetDomain
 from .first_document import RUN
@@ -53,6 +54,8 @@ IN_FLIGHT_MAX: Final = 10_000
 SETTLE_LIMIT_S: Final = 2.0
 # What sends a page to another document.
 LEAVING: Final = frozenset({"Page.navigate", "Page.navigateToHistoryEntry", "Page.reload"})
+# What ends sessions, or what they hear of their pages.
+PARTING: Final = frozenset({"Page.disable", "Target.setAutoAttach"})
 # Close codes are HTTP's status codes from here on.
 CLOSE_CODE_BASE: Final = 4_000
 
@@ -109,8 +112,9 @@ class Tenant(Socket):
         self._awaited: set[asyncio.Future[dict[str, Any]]] = set()
         # Why it is to be closed as soon as it is open.
         self._ending: TabherdError | None = None
-        # Pages whose dialogs the client answers, by the session that asked for them.
-        self._dialogs: dict[str, str] = {}
+        self._dialogs = ClientDialogs(self, self._tree, house.registry, self._give_up)
+        # What was sent to sessions that are about to part with their pages, by session.
+        self._parting: dict[str, list[bytes]] = {}
         self._pulse = Pulse()
         self._beating: asyncio.TimerHandle | None = None
 
@@ -135,7 +139,7 @@ class Tenant(Socket):
             tree=self._tree,
             answers=self._answers,
             place=lambda guid, directory: self._house.place(self, guid, directory),
-            left=self._leave_dialogs,
+            left=self._dialogs.leave,
         )
         self._kept_back = KeptBack(self, self._targets, self._send_kept)
 
@@ -189,12 +193,9 @@ class Tenant(Socket):
             self._distrust.close()
         if self._targets is not None:
             self._targets.close()
-        if self._upstream is not None and not self._is_detached:
-            # One that was detached ends by itself, once Chromium has taken in what was sent.
-            self._upstream.abort()
-        for page_id in self._dialogs.values():
-            self._house.registry.leave_dialogs(page_id)
-        self._dialogs.clear()
+        if not self._is_detached:
+            # One that was detached is on its way already.
+            self._spawn_settling()
         self._house.left(self)
 
     # --- The lease (Connection) -------------------------------------------------------------------------------------
@@ -224,18 +225,50 @@ class Tenant(Socket):
         self.close(WSCloseCode(CLOSE_CODE_BASE + error.status), message.told(error))
 
     def _spawn_settling(self) -> None:
-        """End the connection to Chromium once it has taken in what was sent: it reads on after we have closed it."""
+        """End the connection to Chromium once that harms nobody, and once it has taken in what was sent by a client
+        that was detached: it reads on after we have closed it.
+        """
+        upstream = self._upstream
+        if upstream is None:
+            return
+        # The client may have been slower than its browser.
+        upstream.resume_reading()
 
         async def settle() -> None:
-            try:
-                async with asyncio.timeout(SETTLE_LIMIT_S):
-                    await self.inject("Browser.getVersion", {}, "")
-            except (TimeoutError, BrowserGone, CdpFailure) as reason:
-                log.info("a detached client's browser did not answer", reason=str(reason))
-            if self._upstream is not None:
-                self._upstream.abort()
+            await self._dialogs.leave_all()
+            if self._is_detached:
+                try:
+                    async with asyncio.timeout(SETTLE_LIMIT_S):
+                        await self.inject("Browser.getVersion", {}, "")
+                except (TimeoutError, BrowserGone, CdpFailure) as reason:
+                    log.info("a detached client's browser did not answer", reason=str(reason))
+            upstream.abort()
 
         self._house.spawn(settle())
+
+    async def _give_up(self, page_id: str) -> None:
+        browser = self._own.live.browser
+        try:
+            if browser is not None:
+                await browser.give_up_tab(page_id)
+        except (BrowserGone, CdpFailure) as reason:
+            log.info("a stranded page could not be closed", targetId=page_id, reason=str(reason))
+
+    def _part(self, session_ids: list[str], then: Callable[[], object]) -> None:
+        """Do that once those sessions may end. What the client sends to them waits, and it is read no further."""
+        self._parting.update((id, []) for id in session_ids)
+
+        async def part() -> None:
+            await self._dialogs.calm(session_ids)
+            then()
+            waiting = [data for id in session_ids for data in self._parting.pop(id)]
+            if not self._parting:
+                self._hold_client(False)
+            for data in waiting:
+                self.received(data)
+
+        self._hold_client(True)
+        self.spawn(part())
 
     # --- From the client --------------------------------------------------------------------------------------------
 
@@ -251,6 +284,9 @@ class Tenant(Socket):
         node = self._tree.find(request.sessionId or "")
         if node is None:
             self._refuse(request, message.SESSION_NOT_FOUND, "Session with given id not found.")
+            return
+        if self._parting and node.session_id in self._parting:
+            self._parting[node.session_id].append(data)
             return
         plan = self._plans.find(node.kind, request.method)
         if node.page_id and not plan.is_answer and self._parking.is_waiting(node.page_id):
@@ -327,7 +363,12 @@ class Tenant(Socket):
             self._own.client_dir = params["downloadPath"]
         own_id = None
         if request.method in LEAVING:
-            self._close_dialog(node)
+            self._dialogs.dismiss(node.session_id)
+        elif request.method == "Target.detachFromTarget":
+            ending = self._dialogs.ending_with(str(verdict.params.get("sessionId", node.session_id)))
+            if ending:
+                self._part(ending, lambda: self._forward(node, request, message.encode(verdict.params)))
+                return
         if request.method in HOOKED:
             # The client may use its own id twice, and one answer would be taken for the other.
             own_id = self._last_id = self._last_id - 1
@@ -369,14 +410,14 @@ class Tenant(Socket):
     def _is_kept(self, node: Node, request: Request) -> bool:
         """Take note of it; whether it is to wait until its window has a document."""
         match request.method:
-            case "Page.enable" if node.kind is Kind.PAGE and node.session_id not in self._dialogs:
-                # It is told of dialogs from now on, so they are its to answer.
-                self._dialogs[node.session_id] = node.page_id
-                self._house.registry.take_dialogs(node.page_id)
-            case "Page.disable":
-                self._leave_dialogs(node.session_id)
+            case "Page.enable" if node.kind is Kind.PAGE:
+                self._dialogs.take(node)
+            case method if method in PARTING:
+                # A page's own is about its frames and workers.
+                if method == "Page.disable" or node.kind is Kind.TAB:
+                    return self._is_parting(node, request)
             case method if method in LEAVING:
-                self._close_dialog(node)
+                self._dialogs.dismiss(node.session_id)
             case method if method in EARLY:
                 assert self._kept_back is not None
                 return self._kept_back.keeps(node, request)
@@ -392,16 +433,18 @@ class Tenant(Socket):
         else:
             self._unpark(node, plan, request)
 
-    def _close_dialog(self, node: Node) -> None:
-        # A dialog that is still open when the next document is ready can be answered by nobody, and the light headless
-        # build dies of it, with all its tenants, when somebody detaches. The full one closes it by itself. In front of
-        # the client's message, so nothing can come in between; without a dialog Chromium says so, and that is all.
-        if node.session_id in self._dialogs:
-            self.inject("Page.handleJavaScriptDialog", {"accept": False}, node.session_id)
+    def _is_parting(self, node: Node, request: Request) -> bool:
+        """Whether it is to wait until the sessions that it may end can."""
+        ending = self._dialogs.ending_with(node.session_id)
 
-    def _leave_dialogs(self, session_id: str) -> None:
-        if (page_id := self._dialogs.pop(session_id, None)) is not None:
-            self._house.registry.leave_dialogs(page_id)
+        def part() -> None:
+            if request.method == "Page.disable":
+                self._dialogs.leave(node.session_id)
+            self._forward(node, request, request.params)
+
+        if ending:
+            self._part(ending, part)
+        return bool(ending)
 
     # --- From the browser -------------------------------------------------------------------------------------------
 
@@ -421,6 +464,8 @@ class Tenant(Socket):
             if self._hearing is not None:
                 self._hearing.hear(payload)
             return
+        elif payload.startswith(message.DIALOG):
+            self._dialogs.note(payload)
         elif payload.startswith(BINDING_CALLED) and self._is_told_otherwise(payload):
             return
         if is_followed:
