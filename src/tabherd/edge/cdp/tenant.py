@@ -364,11 +364,9 @@ class Tenant(Socket):
         own_id = None
         if request.method in LEAVING:
             self._dialogs.dismiss(node.session_id)
-        elif request.method == "Target.detachFromTarget":
-            ending = self._dialogs.ending_with(str(verdict.params.get("sessionId", node.session_id)))
-            if ending:
-                self._part(ending, lambda: self._forward(node, request, message.encode(verdict.params)))
-                return
+        elif request.method == "Target.detachFromTarget" and (ending := self._ended_by(verdict.params)):
+            self._part(ending, lambda: self._forward(node, request, message.encode(verdict.params)))
+            return
         if request.method in HOOKED:
             # The client may use its own id twice, and one answer would be taken for the other.
             own_id = self._last_id = self._last_id - 1
@@ -432,6 +430,13 @@ class Tenant(Socket):
             self._park(node.page_id, node, plan, request)
         else:
             self._unpark(node, plan, request)
+
+    def _ended_by(self, params: Mapping[str, Any]) -> list[str]:
+        """The sessions that hear of dialogs and end when these are detached."""
+        if (session_id := params.get("sessionId")) is not None:
+            return self._dialogs.ending_with(session_id)
+        named = [node for node in self._tree if node.target_id == params.get("targetId")]
+        return sorted({id for node in named for id in self._dialogs.ending_with(node.session_id)})
 
     def _is_parting(self, node: Node, request: Request) -> bool:
         """Whether it is to wait until the sessions that it may end can."""
