@@ -34,6 +34,8 @@ from .control_house import LIMIT_S, Pages, house
 
 CHECKS: Final = [status_code_conformance, content_type_conformance, response_schema_conformance]
 STEPS: Final = 12
+# Of a task that is still there when it is cancelled, however late that is.
+FOR_EVER_MS: Final = 60_000
 # Longer than that nothing is to wait, whatever a walk asks for.
 WAIT_MAX_MS: Final = 20
 SETTINGS: Final[dict[str, Any]] = {
@@ -46,7 +48,7 @@ SETTINGS: Final[dict[str, Any]] = {
 PLAIN: Final[dict[str, Any]] = {
     "POST /sessions": {},
     "POST /tabs/{tabId}/action": {"kind": "evaluate", "expression": "1"},
-    "POST /tasks": {"action": "evaluate", "params": {"expression": "1"}},
+    "POST /tasks": {"action": "wait", "params": {"ms": FOR_EVER_MS}},
 }
 
 
@@ -90,9 +92,15 @@ WAYS: Final = {
 
 
 class AnyAction(Pages):
-    """Pages on which every action succeeds at once."""
+    """Pages on which every action succeeds at once, but for one that lasts until the server is to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_over = asyncio.Event()
 
     async def perform(self, tab: Any, action: wire.AnyAction, progress: Progress) -> Any:
+        if isinstance(action, wire.Wait) and action.ms == FOR_EVER_MS:
+            await self.is_over.wait()
         await asyncio.sleep(0)
         return {"url": action.url, "title": ""} if isinstance(action, wire.Navigate) else None
 
@@ -111,7 +119,9 @@ class Host:
         """A server in which nothing has happened yet: its address and a token of an admin."""
 
         async def begin() -> tuple[str, str]:
-            here = await self._open.enter_async_context(house(SETTINGS, files_dir=self._files, pages=AnyAction()))
+            pages = AnyAction()
+            here = await self._open.enter_async_context(house(SETTINGS, files_dir=self._files, pages=pages))
+            self._open.callback(pages.is_over.set)
             token, _ = await here.credentials.create("walker", ["admin"])
             return f"http://127.0.0.1:{here.port}", token
 
