@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,6 +48,9 @@ def crowd(server: Server) -> Iterator[dict[str, str]]:
         agent.post(
             f"/tabs/{tab_id}/lock", json={"lockLeaseMs": 600_000, "waitPolicy": "wait_with_timeout"}
         ).raise_for_status()
+        # It waits for as long as the tab is locked, so that its agent is named among those with tasks.
+        waits = {"tabId": tab_id, "action": "text", "deadline": int(time.time() * 1000) + 3_600_000}
+        agent.post("/tasks", json=waits).raise_for_status()
         tab = f"/tabs/{tab_id}"
         yield {"tab": tab, "live": f"{tab}/live", "task": f"/tasks/{done['taskId']}"}
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tabherd.broker.registry import LiveTab
 from tabherd.core.lifecycle import TaskState
 from tabherd.core.task_queue import Waiting
 
@@ -141,8 +142,17 @@ class TaskTurns:
             scheduler = self._world.broker.tasking.scheduler
             states = [live.state for other in in_lane if (live := scheduler.find(other.id)) is not None]
             return TaskState.ASSIGNED not in states
-        tab = self._world.broker.registry.tab(task.lane)
+        tab = self._tab_of(task)
         return not in_lane and (tab is None or tab.gate.hold_for(f"task/{task.id}") is None)
+
+    def _tab_of(self, task: Waiting) -> LiveTab | None:
+        """A task that names a session is for the first tab that it has by now; its lane is that of when it came."""
+        broker = self._world.broker
+        live = broker.tasking.scheduler.find(task.id)
+        if live is None or not live.row.session_id or live.row.tab_id:
+            return broker.registry.tab(task.lane)
+        session = broker.registry.session(live.row.session_id)
+        return None if session is None else next(iter(session.tabs.values()), None)
 
     # --- Positions ------------------------------------------------------------------------------------------
 
