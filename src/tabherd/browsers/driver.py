@@ -162,8 +162,8 @@ class ChromiumTab(CdpSession):
         self._has_open_dialog = False
 
     def _close_dialog_left_open(self) -> None:
-        # A dialog that is still open when the next document is ready can be answered by nobody, and the light headless
-        # build dies of it, with all its tenants, as soon as somebody detaches. The full build closes it by itself.
+        # A dialog that is still open when the next document is ready can be answered by nobody, and Chromium dies of
+        # it, with all its tenants, as soon as somebody detaches.
         if self._has_open_dialog and self._is_left_to_others and self._is_leaving:
             self._say({"accept": False})
 

@@ -235,14 +235,15 @@ class Tenant(Socket):
         upstream.resume_reading()
 
         async def settle() -> None:
-            await self._dialogs.leave_all()
-            if self._is_detached:
-                try:
+            try:
+                await self._dialogs.leave_all()
+                if self._is_detached:
                     async with asyncio.timeout(SETTLE_LIMIT_S):
                         await self.inject("Browser.getVersion", {}, "")
-                except (TimeoutError, BrowserGone, CdpFailure) as reason:
-                    log.info("a detached client's browser did not answer", reason=str(reason))
-            upstream.abort()
+            except (TimeoutError, BrowserGone, CdpFailure) as reason:
+                log.info("a detached client's browser did not answer", reason=str(reason))
+            finally:
+                upstream.abort()
 
         self._house.spawn(settle())
 
@@ -256,12 +257,14 @@ class Tenant(Socket):
 
     def _part(self, session_ids: list[str], then: Callable[[], object]) -> None:
         """Do that once those sessions may end. What the client sends to them waits, and it is read no further."""
-        self._parting.update((id, []) for id in session_ids)
+        for id in session_ids:
+            # One that parts already goes on waiting: a client may end a session in two ways at once.
+            self._parting.setdefault(id, [])
 
         async def part() -> None:
             await self._dialogs.calm(session_ids)
             then()
-            waiting = [data for id in session_ids for data in self._parting.pop(id)]
+            waiting = [data for id in session_ids for data in self._parting.pop(id, [])]
             if not self._parting:
                 self._hold_client(False)
             for data in waiting:
