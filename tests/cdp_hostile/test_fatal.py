@@ -120,18 +120,3 @@ async def test_the_browser_survives_a_client_that_parts_with_a_page_whose_dialog
             assert value_of(agent, session["tabs"][0]["tabId"], "1 + 1") == 2
             release(agent, session)
         assert browser_pids(admin) == before
-
-
-async def test_a_session_that_is_ended_in_two_ways_at_once_leaves_no_message_without_an_answer(server: Server) -> None:
-    async with hostile(ws_of(server), server.token_of("attacker")) as attacker:
-        page = await attacker.page()
-        await attacker.call("Page.enable", {}, page)
-        fired = await attacker.volley(
-            [
-                Shot("Page.disable", {}, page),
-                Shot("Runtime.evaluate", {"expression": "1 + 1"}, page),
-                Shot("Target.detachFromTarget", {"sessionId": page}),
-                Shot("Browser.getVersion", {}),
-            ]
-        )
-        assert [shot.method for shot, answer in fired if answer is None] == []
