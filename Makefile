@@ -12,17 +12,10 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 # Tests that run side by side; each may have a Chromium of its own.
-WORKERS ?= 3
+WORKERS ?= 4
 # Simulated histories: `make sim SEEDS=n` runs n of them, `make sim SEED=k` replays one; CLUSTER=1 is several nodes.
 SEEDS ?= 2000
-# The long campaign: histories of one node and of several, kills of each thing that can be killed, an hour, inputs.
-SOAK_SEEDS ?= 100000
-SOAK_CLUSTER_SEEDS ?= 5000
-SOAK_KILLS ?= 100
-SOAK_MINUTES ?= 60
-SOAK_CASES ?= 1000000
-
-.PHONY: help up down test check sim soak parity bench docs screenshots clean
+.PHONY: help up down test check release sim soak parity bench docs screenshots clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,29 +27,25 @@ up: ## set up, start tabherd in the background, print where it is
 down: ## stop it
 	@if [ -x $(VENV)/bin/tabherd ]; then $(VENV)/bin/tabherd down; else echo "Nothing is set up here, so nothing runs."; fi
 
-test: ## set up and run every test
+test: ## set up and run the tests: eight minutes on two cores
 	@tools/setup dev
-	@$(PYTHON) -m pytest -n $(WORKERS) --dist loadfile
+	@$(PYTHON) -m tests.run -n $(WORKERS) --dist worksteal
 
-check: ## format, lint, types, imports, the tests that need no browser: some minutes
+check: ## format, lint, types, imports, the tests that need no browser: a minute
 	@tools/setup dev
 	@tools/check
+
+release: ## what proves the tooling: wheel, deploy files, site, screenshots, peers
+	@tools/setup bench
+	@$(PYTHON) -m tests.run -n $(WORKERS) --dist worksteal -m release
 
 sim: ## simulated histories: SEEDS=n runs n, SEED=k replays one, CLUSTER=1 of several nodes
 	@tools/setup dev
 	@$(PYTHON) -m tests.$(if $(CLUSTER),sim_cluster,sim) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
-soak: ## the long campaigns, which take hours: histories, inputs, kills, overload, an hour of a crowd; DOCS=1 notes them
+soak: ## explore with fresh seeds: histories, inputs, kills, a crowd; hours, or SOAK=10m; DOCS=1 notes the figures
 	@tools/setup dev
-	@$(PYTHON) -m tests.sim --seeds $(SOAK_SEEDS) $(if $(DOCS),--docs)
-	@$(PYTHON) -m tests.sim_cluster --seeds $(SOAK_CLUSTER_SEEDS) $(if $(DOCS),--docs)
-	@$(PYTHON) -m tests.fuzz --cases $(SOAK_CASES) $(if $(DOCS),--docs)
-	@$(PYTHON) -m tests.campaign crash --store sqlite --kills $(SOAK_KILLS) $(if $(DOCS),--docs)
-	@$(PYTHON) -m tests.campaign crash --store postgres --kills $(SOAK_KILLS) $(if $(DOCS),--docs)
-	@KILLING_S=60 $(PYTHON) -m pytest tests/server/test_crash.py
-	@OVERLOAD_S=60 $(PYTHON) -m pytest tests/server/test_task_overload.py
-	@FAULTS_S=60 $(PYTHON) -m pytest tests/cluster/test_faults_backends.py
-	@$(PYTHON) -m tests.campaign soak --minutes $(SOAK_MINUTES) $(if $(DOCS),--docs)
+	@$(PYTHON) -m tests.soak $(if $(SOAK),--for $(SOAK)) $(if $(DOCS),--docs)
 
 parity: ## the engine beside Playwright, each situation TIMES times; NAME=situation for one
 	@tools/setup dev

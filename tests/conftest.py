@@ -1,16 +1,24 @@
-"""What holds for all tests."""
+"""Rules that hold for all tests."""
 
 from __future__ import annotations
 
 import functools
+import os
+import random
 import signal
 
+import pytest
 from httpx._transports import default as httpx_transports
 from hypothesis import settings
+from tests.shared_server import server_of_all, shared_server
 
-# How long an example takes is the machine's business.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+__all__ = ["server_of_all", "shared_server"]
+
+# The same examples in every run, so that a commit has one verdict; `make soak` explores (HYPOTHESIS_PROFILE=explore).
+# The time an example takes is the machine's business.
+settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 # A shell starts what it runs in the background deaf to Ctrl-C, and every process that a test starts would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -19,3 +27,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Every client of httpx reads the certificates of all the world's authorities, which takes longer than most requests of
 # tests, none of which goes anywhere but to this machine, without TLS. So a process reads them once.
 httpx_transports.create_ssl_context = functools.cache(httpx_transports.create_ssl_context)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests of each, in a random order")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle the files and the tests of each: what is shared by a file is made once even so."""
+    seed = config.getoption("--shuffle")
+    if seed is None:
+        return
+    chance = random.Random(seed)
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(str(item.path), []).append(item)
+    shuffled = list(files.values())
+    chance.shuffle(shuffled)
+    for tests in shuffled:
+        chance.shuffle(tests)
+    items[:] = [item for tests in shuffled for item in tests]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.errors import InvalidRequest
@@ -13,7 +14,12 @@ from tabherd.wire import Cookies, Navigate, SetCookie, SetCookies
 from .driving import act, ask
 from .site import Site
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def tab(own_tab: ChromiumTab) -> ChromiumTab:
+    return own_tab
 
 
 async def put(tab: ChromiumTab, **cookie: Any) -> None:

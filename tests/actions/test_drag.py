@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tabherd.actions import drag
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.errors import ElementNotActionable, InvalidRequest, InvalidSelector
 from tabherd.wire import Click, Drag, Navigate, Place, Snapshot, Wait
@@ -14,7 +15,7 @@ from tabherd.wire import Click, Drag, Navigate, Place, Snapshot, Wait
 from .driving import Waiting, act, ask, show
 from .site import Site
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 BOXES = """<body style='margin:0'><style>div {position:absolute; width:80px; height:80px; user-select:none}</style>
 <div id=a style='left:20px;top:20px;background:tan'>A</div>
@@ -103,13 +104,6 @@ async def test_what_the_browser_carries_is_dropped_with_its_data(tab: ChromiumTa
     assert await is_mouse_free(tab)
 
 
-async def test_a_link_is_carried_too(tab: ChromiumTab) -> None:
-    page = CARRIED.replace("<div id=a draggable=true", "<a id=a href=http://a.test/").replace(">A</div>", ">A</a>")
-    await show(tab, page.replace("div {", "div, a {").replace("a.ondragstart = ", "const unused = "))
-    await act(tab, A_TO_B)
-    assert await ask(tab, "b.textContent") == "http://a.test/"
-
-
 async def test_a_page_that_prevents_the_carrying_hears_the_mouse(tab: ChromiumTab) -> None:
     await show(tab, FOLLOWING.replace("id=a", "id=a draggable=true") + "<script>a.ondragstart = () => false</script>")
     await act(tab, A_TO_B)
@@ -180,7 +174,10 @@ async def test_a_target_that_moves_when_the_drag_begins_is_hit_where_it_went(tab
     assert await place_of(tab, "a") == (250, 300)
 
 
-async def test_a_target_that_never_stands_still_ends_the_drag_and_is_told(tab: ChromiumTab) -> None:
+async def test_a_target_that_never_stands_still_ends_the_drag_and_is_told(
+    tab: ChromiumTab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drag, "TARGET_LIMIT_S", 0.3)
     flee = """<script>a.addEventListener('mousedown', () => {
     const flee = () => { b.style.left = 300 + Math.random() * 200 + 'px'; requestAnimationFrame(flee); };
     flee(); });</script>"""
@@ -208,14 +205,6 @@ async def test_what_covers_an_end_is_told_while_the_page_is_untouched(tab: Chrom
         await ask(tab, "void over.remove()")
         await waiting.result()
     assert await place_of(tab, "a") == (400, 300)
-
-
-async def test_a_target_that_is_not_there_is_waited_for_before_anything_is_pressed(tab: ChromiumTab) -> None:
-    await show(tab, FOLLOWING)
-    async with Waiting(tab, Drag(from_="#a", to="#none")) as waiting:
-        assert (await waiting.until("attached"))["target"] == "'#none'"
-    assert await ask(tab, "heard") == []
-    assert await is_mouse_free(tab)
 
 
 async def test_a_press_that_something_else_would_get_is_swallowed_and_tried_again(tab: ChromiumTab) -> None:
@@ -255,9 +244,7 @@ async def test_a_drop_that_sends_the_page_away_returns_when_it_is_there(tab: Chr
     assert await ask(tab, "document.title") == "Home"
 
 
-@pytest.mark.parametrize(
-    "end", [Place(), Place(x=1), Place(selector="#a", ref="abc1"), Place(selector="#a", x=1, y=2)], ids=str
-)
+@pytest.mark.parametrize("end", [Place(), Place(selector="#a", ref="abc1")], ids=str)
 async def test_an_end_is_exactly_one_thing(tab: ChromiumTab, end: Place) -> None:
     with pytest.raises(InvalidRequest) as caught:
         await act(tab, Drag(from_="#a", to=end))

@@ -6,18 +6,25 @@ import asyncio
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tabherd.actions.engine import perform
 from tabherd.browsers.chromium import ChromiumBrowser
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.browsers.port import TabGone
 from tabherd.errors import JavascriptError
-from tabherd.wire import Evaluate
+from tabherd.wire import Evaluate, Navigate
 
 from .driving import LIMIT_S, show
 from .site import Site
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def tab(tab: ChromiumTab) -> ChromiumTab:
+    await perform(tab, Navigate(url="about:blank"))
+    return tab
 
 
 async def evaluate(tab: ChromiumTab, expression: str, args: list[Any] | None = None) -> Any:
@@ -30,27 +37,17 @@ async def evaluate(tab: ChromiumTab, expression: str, args: list[Any] | None = N
     ("expression", "value"),
     [
         ("1 + 1", 2),
-        ("'text'", "text"),
         ("var a = 2; a * 21", 42),
-        ("null", None),
         ("undefined", None),
-        ("[1, 'x', null, {a: [true]}]", [1, "x", None, {"a": [True]}]),
         ("Promise.resolve({late: 1})", {"late": 1}),
-        ("new Promise((done) => setTimeout(done, 1, 'later'))", "later"),
-        # As JSON.stringify has it.
         ("NaN", None),
-        ("-Infinity", None),
         ("-0", 0),
         ("() => 1", None),
-        ("Symbol('x')", None),
         ("new Date(0)", "1970-01-01T00:00:00.000Z"),
-        ("({toJSON: () => 7})", 7),
         ("({u: undefined, n: NaN, f() {}, d: new Date(0)})", {"n": None, "d": "1970-01-01T00:00:00.000Z"}),
-        ("new Map([[1, 2]])", {}),
         ("document.documentElement", {}),
         ("'\\ud800x'", "\ufffdx"),
         ("['\\ud800x', '\\ud83d\\ude00']", ["\ufffdx", "😀"]),
-        ("({a: 'x'.repeat(1000000)}).a.length", 1_000_000),
     ],
 )
 async def test_the_result_is_what_json_makes_of_the_value(tab: ChromiumTab, expression: str, value: Any) -> None:
@@ -63,18 +60,13 @@ async def test_the_result_is_what_json_makes_of_the_value(tab: ChromiumTab, expr
         ("throw new TypeError('boom')", "TypeError: boom"),
         ("Promise.reject(new Error('later'))", "Error: later"),
         ("throw 'plain'", "plain"),
-        ("throw null", "null"),
-        ("Promise.reject({code: 5})", '{"code":5}'),
         ("throw undefined", "undefined"),
         ("throw Symbol('x')", "a symbol"),
         ("throw {get message() { throw 1 }}", "something that cannot be shown"),
         ("class Own extends Error { name = 'Own' }; throw new Own('mine')", "Own: mine"),
-        ("nowhere.x", "ReferenceError: nowhere is not defined"),
         ("this is no code", "SyntaxError: Unexpected identifier 'is'"),
         ("let c = {}; c.c = c; c", "TypeError: Converting circular structure to JSON"),
-        ("window", "TypeError: Converting circular structure to JSON"),
         ("({b: 1n})", "TypeError: Do not know how to serialize a BigInt"),
-        ("({get x() { throw new Error('no') }})", "Error: no"),
     ],
 )
 async def test_what_the_page_throws_is_told_in_its_own_words(tab: ChromiumTab, expression: str, message: str) -> None:
@@ -94,7 +86,6 @@ async def test_the_stack_of_an_error_is_in_the_details(tab: ChromiumTab) -> None
     [
         ("1;\n  nowhere.x", None, 2, 3),
         ("(a) =>\n a.b.c", [{}], 2, 6),
-        ("(a) => a.b.c", [{}], 1, 12),
         ("async () => {\n\n throw new Error('later') }", [], 3, 8),
         ("let a = 1;\nlet b = ;", None, 2, 9),
         ("(a) => {\n  return a +;\n}", [1], 2, 13),
@@ -116,14 +107,7 @@ LONG = "'x'.repeat(12e6)"
 
 @pytest.mark.parametrize(
     "expression",
-    [
-        LONG,
-        f"Promise.resolve({LONG})",
-        f"[{LONG}]",
-        f"({{toJSON: () => {LONG}}})",
-        # As far as a page can go to make more of it.
-        f"String.prototype.slice = JSON.stringify = () => {LONG}; ({{}})",
-    ],
+    [LONG, f"[{LONG}]", f"String.prototype.slice = JSON.stringify = () => {LONG}; ({{}})"],
 )
 async def test_a_value_that_is_too_large_is_not_sent(tab: ChromiumTab, expression: str) -> None:
     with pytest.raises(JavascriptError) as caught:
@@ -135,10 +119,8 @@ async def test_a_value_that_is_too_large_is_not_sent(tab: ChromiumTab, expressio
 @pytest.mark.parametrize(
     "expression",
     [
-        f"throw {LONG}",
         f"throw new Error({LONG})",
         f"Promise.reject({{[Symbol.toStringTag]: {LONG}, name: {LONG}, message: {LONG}, stack: {LONG}}})",
-        f"String.prototype.slice = JSON.stringify = () => {LONG}; throw {{}}",
         f"Error.prepareStackTrace = () => {LONG}; nowhere.x",
     ],
 )
@@ -168,10 +150,8 @@ async def test_what_json_cannot_carry_is_an_error(tab: ChromiumTab, expression: 
 @pytest.mark.parametrize(
     ("function", "args", "value"),
     [
-        ("(a, b) => a + b", [1, 2], 3),
         ("async (x) => ({x})", ["é\u2028'\"`${1}"], {"x": "é\u2028'\"`${1}"}),
         ("function (...all) { return all.length } // a comment", [1, 2, 3], 3),
-        ("() => 'none'", [], "none"),
         ("(o) => Object.keys(o)", [{"__proto__": 1, "b": 2}], ["__proto__", "b"]),
     ],
 )
@@ -205,23 +185,23 @@ async def test_a_page_that_navigates_meanwhile_is_a_typed_error(tab: ChromiumTab
 
 
 async def test_a_tab_closed_meanwhile_has_an_unknown_outcome_and_is_dead_afterwards(
-    browser: ChromiumBrowser, tab: ChromiumTab
+    browser: ChromiumBrowser, own_tab: ChromiumTab
 ) -> None:
-    waiting = asyncio.create_task(evaluate(tab, "new Promise(() => {})"))
-    assert await evaluate(tab, "1") == 1
-    await browser.close_tab(tab.target_id)
+    waiting = asyncio.create_task(evaluate(own_tab, "new Promise(() => {})"))
+    assert await evaluate(own_tab, "1") == 1
+    await browser.close_tab(own_tab.target_id)
     with pytest.raises(TabGone) as during:
         await waiting
     assert during.value.was_sent
     with pytest.raises(TabGone) as after:
-        await evaluate(tab, "1")
+        await evaluate(own_tab, "1")
     assert not after.value.was_sent
 
 
-async def test_a_page_that_crashes_meanwhile_has_an_unknown_outcome(tab: ChromiumTab) -> None:
-    waiting = asyncio.create_task(evaluate(tab, "new Promise(() => {})"))
-    assert await evaluate(tab, "1") == 1
-    tab.post("Page.crash")
+async def test_a_page_that_crashes_meanwhile_has_an_unknown_outcome(own_tab: ChromiumTab) -> None:
+    waiting = asyncio.create_task(evaluate(own_tab, "new Promise(() => {})"))
+    assert await evaluate(own_tab, "1") == 1
+    own_tab.post("Page.crash")
     with pytest.raises(TabGone, match="crashed"):
         await waiting
 

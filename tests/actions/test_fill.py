@@ -10,7 +10,7 @@ from tabherd.wire import Fill, Press, Type
 
 from .driving import act, ask, show
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 HEARD = """<script>heard = [];
 for (const type of ['input', 'change']) x.addEventListener(type, () => heard.push(type));</script>"""
@@ -20,19 +20,13 @@ for (const type of ['input', 'change']) x.addEventListener(type, () => heard.pus
     ("field", "value"),
     [
         ("<input id=x value=old>", "new é 日本 😀"),
-        ("<input id=x type=email value=old>", "a@b.test"),
-        ("<input id=x type=password value=old>", "secret"),
         ("<input id=x type=number value=1>", "-2.5"),
         ("<input id=x type=search value=old>", ""),
         ("<input id=x type=date>", "2024-02-29"),
-        ("<input id=x type=time>", "23:59"),
-        ("<input id=x type=datetime-local>", "2024-02-29T10:00"),
-        ("<input id=x type=month>", "2024-02"),
         ("<input id=x type=week>", "2024-W05"),
         ("<input id=x type=color>", "#00ff00"),
         ("<input id=x type=range min=0 max=10>", "7"),
         ("<textarea id=x>old</textarea>", "two\nlines"),
-        ("<textarea id=x>old</textarea>", ""),
     ],
 )
 async def test_a_field_has_the_new_value_and_has_fired_both_events_when_it_is_left(
@@ -67,7 +61,6 @@ async def test_a_label_stands_for_its_field(tab: ChromiumTab) -> None:
         ("<select id=x><option>a</select>", "a", "`select`"),
         ("<input id=x type=checkbox>", "a", "`check`"),
         ("<input id=x type=file>", "a", "`upload`"),
-        ("<input id=x type=submit>", "a", "`click`"),
         ("<p id=x>text</p>", "a", "not a field"),
         ("<input id=x type=date value=2024-01-01>", "tomorrow", "does not take 'tomorrow'"),
         ("<input id=x type=range max=10>", "99", "it would make it '10'"),
@@ -83,12 +76,6 @@ async def test_what_cannot_be_filled_says_why_and_keeps_its_value(
         await act(tab, Fill(selector="#x", value=value))
     assert reason in caught.value.message
     assert await ask(tab, "x.value") == before
-
-
-async def test_a_limit_on_the_length_holds(tab: ChromiumTab) -> None:
-    await show(tab, "<input id=x maxlength=3>")
-    await act(tab, Fill(selector="#x", value="abcdef"))
-    assert await ask(tab, "x.value") == "abc"
 
 
 async def test_a_field_that_gives_the_focus_away_is_refused_rather_than_another_filled(tab: ChromiumTab) -> None:
@@ -140,7 +127,7 @@ async def test_a_field_that_is_replaced_before_the_text_comes_is_filled_in_its_n
 
 async def test_an_editor_that_keeps_a_selection_of_its_own_has_heard_of_it_before_the_text(tab: ChromiumTab) -> None:
     # Several times, because it is a matter of luck where nobody waits for it.
-    for _ in range(8):
+    for _ in range(3):
         await show(
             tab,
             """<div id=x contenteditable>old</div><script>selected = '';
@@ -192,10 +179,3 @@ async def test_a_page_that_hides_its_events_is_filled_once(tab: ChromiumTab) -> 
     )
     await act(tab, Fill(selector="#x", value="abc"))
     assert await ask(tab, "[x.value, count]") == ["abc", 2]
-
-
-async def test_a_value_that_a_picker_does_not_take_fires_nothing(tab: ChromiumTab) -> None:
-    await show(tab, f"<input id=x type=date value=2024-01-01>{HEARD}")
-    with pytest.raises(ElementNotActionable):
-        await act(tab, Fill(selector="#x", value="tomorrow"))
-    assert await ask(tab, "[heard, document.activeElement === x]") == [[], False]

@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.browsers.real import blank_tab, launched
 
-from tabherd.browsers.chromium import ChromiumBrowser
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.errors import AmbiguousTarget, StaleRef
-from tabherd.wire import Check, Click, Fill, Html, Navigate, Press, Screenshot, Snapshot, Text, Type, Wait
+from tabherd.wire import Check, Click, Drag, Fill, Html, Navigate, Press, Screenshot, Snapshot, Text, Type, Upload, Wait
 
+from .conftest import Pages
 from .driving import Waiting, act, ask
 from .site import Site
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 INNER = """<body style='margin:0'><button onclick='this.textContent = "done"'>Go</button><input id=i>
 <label><input id=c type=checkbox>Agree</label>"""
+# Things to carry, to move, and to give files to.
+BY_HAND = """<body style='margin:0'><style>div {width:60px; height:60px; background:tan}</style>
+<div id=a draggable=true>A</div><div id=b style='margin-top:30px'>B</div>
+<div id=m style='position:absolute;left:150px;top:0'>M</div>
+<div id=n style='position:absolute;left:250px;top:90px'>N</div>
+<input id=i type=file hidden><button id=o>Choose</button><p id=p></p><script>
+a.ondragstart = (event) => event.dataTransfer.setData('text/plain', 'a thing');
+b.ondragover = (event) => event.preventDefault();
+b.ondrop = (event) => { event.preventDefault(); p.textContent = event.dataTransfer.getData('text/plain'); };
+m.onmousedown = () => { n.onmouseup = () => { p.textContent = 'moved'; }; };
+const read = async (input) => { p.textContent = input.files[0].name + ': ' + await input.files[0].text(); };
+i.onchange = () => read(i);
+o.onclick = () => {
+  const made = Object.assign(document.createElement('input'), {type: 'file'});
+  made.onchange = () => read(made);
+  made.click();
+};</script>"""
+SAME, OTHER, APART = "same origin", "other origin", "other origin in a renderer of its own"
+DEEP = "#f >> [name=deep]"
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["shared renderers", "own renderers"])
-async def browser(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[ChromiumBrowser]:
-    flags = ("--site-per-process",) if request.param == "own renderers" else ()
-    async with launched(tmp_path_factory.mktemp("profiles"), flags=flags) as live:
-        yield live
-
-
-@pytest_asyncio.fixture(loop_scope="module", params=["same origin", "other origin"])
-async def inside(request: pytest.FixtureRequest, browser: ChromiumBrowser, site: Site) -> AsyncIterator[ChromiumTab]:
-    """A page with a frame far down, and a frame in that."""
-    there = site.origin if request.param == "same origin" else site.other_origin
+@pytest_asyncio.fixture(loop_scope="session", params=[SAME, APART])
+async def inside(request: pytest.FixtureRequest, reused: Pages, reused_apart: Pages, site: Site) -> ChromiumTab:
+    """A page with a frame far down, and a frame in that; the frame in the middle may be of another origin."""
+    there = site.origin if request.param == SAME else site.other_origin
     site.own["/top"] = (
         "<div style='height:2000px'>top</div>"
         f"<iframe id=f style='border:7px solid;padding:11px' width=500 height=400 src={there}/middle></iframe>"
@@ -43,47 +52,57 @@ async def inside(request: pytest.FixtureRequest, browser: ChromiumBrowser, site:
         f"<div style='height:900px'></div><iframe name=deep height=200 src={site.origin}/inner></iframe>{INNER}"
     )
     site.own["/inner"] = INNER
-    tab = await blank_tab(browser)
+    tab = await (reused_apart if request.param == APART else reused).shared()
     await act(tab, Navigate(url=f"{site.origin}/top"))
-    yield tab
-    await browser.close_tab(tab.target_id)
+    return tab
 
 
-@pytest.mark.parametrize("frame", ["iframe#f", "iframe#f >> [name=deep]", "body >> #f"])
-async def test_elements_in_frames_are_clicked_filled_typed_into_and_checked(inside: ChromiumTab, frame: str) -> None:
-    await act(inside, Click(selector=f"{frame} >> text=Go"))
-    await act(inside, Wait(selector=f"{frame} >> text=done"))
-    await act(inside, Fill(selector=f"{frame} >> #i", value="fil"))
-    await act(inside, Type(selector=f"{frame} >> #i", text="led é"))
-    await act(inside, Press(key="!"))
-    await act(inside, Check(selector=f"{frame} >> role=checkbox[name=Agree]"))
-    await act(inside, Fill(selector=f"{frame} >> #i", value=""))
-    await act(inside, Type(selector=f"{frame} >> #i", text="typed"))
-    assert "done" in await act(inside, Text(selector=f"{frame} >> body"))
-    assert await act(inside, Wait(selector=f"{frame} >> role=checkbox[checked]")) is None
+@pytest_asyncio.fixture(loop_scope="session")
+async def by_hand(inside: ChromiumTab, site: Site) -> ChromiumTab:
+    """The same, with what is done by hand in each of the frames."""
+    site.own["/middle"] = f"{BY_HAND}<iframe name=deep width=450 height=300 src={site.origin}/inner></iframe>"
+    site.own["/inner"] = BY_HAND
+    await act(inside, Navigate(url=f"{site.origin}/top?by-hand"))
+    return inside
+
+
+@pytest.fixture
+def note(tmp_path: Path) -> str:
+    path = tmp_path / "note.txt"
+    path.write_text("hello")
+    return str(path)
+
+
+@pytest.mark.parametrize("inside", [SAME, OTHER, APART], indirect=True)
+async def test_elements_in_frames_are_clicked_filled_typed_into_and_checked(inside: ChromiumTab) -> None:
+    for frame in ("body >> #f", DEEP):
+        await act(inside, Click(selector=f"{frame} >> text=Go"))
+        await act(inside, Wait(selector=f"{frame} >> text=done"))
+        await act(inside, Fill(selector=f"{frame} >> #i", value="fil"))
+        await act(inside, Type(selector=f"{frame} >> #i", text="led é"))
+        await act(inside, Press(key="!"))
+        await act(inside, Check(selector=f"{frame} >> role=checkbox[name=Agree]"))
+        assert "done" in await act(inside, Text(selector=f"{frame} >> body"))
+        assert 'value="filled é!"' in await act(inside, Snapshot(selector=f"{frame} >> body"))
+        assert await act(inside, Wait(selector=f"{frame} >> role=checkbox[checked]")) is None
 
 
 async def test_a_snapshot_has_the_frames_in_place_and_its_refs_work(inside: ChromiumTab) -> None:
-    await act(inside, Wait(selector="#f >> [name=deep] >> text=Go"))
+    await act(inside, Wait(selector=f"{DEEP} >> text=Go"))
     written: str = await act(inside, Snapshot())
     buttons = [line for line in written.splitlines() if 'button "Go"' in line]
     assert [len(line) - len(line.lstrip()) for line in buttons] == [4, 2]
     deep, middle = (line.partition("[ref=")[2].partition("]")[0] for line in buttons)
+    assert f"[ref={deep}]" in await act(inside, Snapshot(interactive=True))
     await act(inside, Click(ref=deep))
     assert await act(inside, Text(ref=deep)) == "done"
     assert await act(inside, Text(ref=middle)) == "Go"
-
-
-async def test_a_ref_keeps_its_meaning_in_the_next_snapshot_and_ends_with_its_frame(inside: ChromiumTab) -> None:
-    await act(inside, Wait(selector="#f >> text=Go"))
-    first: str = await act(inside, Snapshot(interactive=True))
-    ref = next(line for line in first.splitlines() if 'button "Go"' in line).partition("[ref=")[2].partition("]")[0]
-    assert f"[ref={ref}]" in await act(inside, Snapshot())
     await ask(inside, "void f.remove()")
     with pytest.raises(StaleRef):
-        await act(inside, Click(ref=ref))
+        await act(inside, Click(ref=middle))
 
 
+@pytest.mark.parametrize("inside", [APART], indirect=True)
 async def test_a_frame_that_comes_late_and_goes_elsewhere_is_waited_for(inside: ChromiumTab, site: Site) -> None:
     site.own["/other"] = "<button id=late>Late</button>"
     await ask(inside, "void f.remove()")
@@ -96,6 +115,7 @@ async def test_a_frame_that_comes_late_and_goes_elsewhere_is_waited_for(inside: 
         await waiting.result()
 
 
+@pytest.mark.parametrize("inside", [APART], indirect=True)
 async def test_what_covers_a_frame_is_named(inside: ChromiumTab) -> None:
     await ask(inside, "document.body.insertAdjacentHTML('beforeend', '<div id=over style=\"position:fixed;inset:0\">')")
     async with Waiting(inside, Click(selector="#f >> text=Go")) as waiting:
@@ -104,6 +124,7 @@ async def test_what_covers_a_frame_is_named(inside: ChromiumTab) -> None:
         await waiting.result()
 
 
+@pytest.mark.parametrize("inside", [SAME], indirect=True)
 async def test_several_frames_that_fit_are_ambiguous(inside: ChromiumTab, site: Site) -> None:
     await ask(inside, f"document.body.insertAdjacentHTML('beforeend', '<iframe src={site.origin}/inner>')")
     with pytest.raises(AmbiguousTarget):
@@ -114,3 +135,28 @@ async def test_an_element_in_a_frame_has_its_picture_and_its_html(inside: Chromi
     await act(inside, Wait(selector="#f >> #i"))
     assert await act(inside, Html(selector="#f >> #i")) == '<input id="i">'
     assert (await act(inside, Screenshot(selector="#f >> #i"))).startswith("iVBOR")
+
+
+async def test_things_are_carried_and_moved_inside_a_frame(by_hand: ChromiumTab) -> None:
+    await act(by_hand, Drag(from_=f"{DEEP} >> #a", to=f"{DEEP} >> #b"))
+    assert await act(by_hand, Text(selector=f"{DEEP} >> #p")) == "a thing"
+    await act(by_hand, Drag(from_=f"{DEEP} >> #m", to=f"{DEEP} >> #n"))
+    assert await act(by_hand, Text(selector=f"{DEEP} >> #p")) == "moved"
+
+
+@pytest.mark.parametrize(("source", "target"), [("#f", DEEP), (DEEP, "#f")], ids=["inwards", "outwards"])
+async def test_things_are_carried_into_another_frame_of_the_same_site_only(
+    by_hand: ChromiumTab, site: Site, source: str, target: str
+) -> None:
+    """Chromium lets nothing be carried between sites within a page, whoever drags."""
+    is_same = f"{site.origin}/middle" in site.own["/top"]
+    await act(by_hand, Drag(from_=f"{source} >> #a", to=f"{target} >> #b"))
+    assert await act(by_hand, Text(selector=f"{target} >> #p")) == ("a thing" if is_same else "")
+    await act(by_hand, Drag(from_=f"{target} >> #m", to=f"{target} >> #n"))
+    assert await act(by_hand, Text(selector=f"{target} >> #p")) == "moved"
+
+
+async def test_a_frame_is_given_a_file_and_may_read_it(by_hand: ChromiumTab, note: str) -> None:
+    for frame, element in (("#f", "#i"), (DEEP, "#o")):
+        assert await act(by_hand, Upload(selector=f"{frame} >> {element}", files=[note])) == ["note.txt"]
+        await act(by_hand, Wait(selector=f"{frame} >> text=note.txt: hello"))

@@ -11,17 +11,15 @@ from tabherd.wire import Click, Navigate, Press, Type
 from .driving import Waiting, act, ask, show
 from .site import Site
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 HEARD = """<script>heard = []; for (const type of ['keydown', 'keyup', 'beforeinput', 'input']) {
   addEventListener(type, (event) => heard.push([type, event.key ?? event.data, event.isTrusted]), true);
 }</script>"""
 
 
-@pytest.mark.parametrize(
-    "text", ["plain Text 123", "~!@#$%^&*()_+{}|:\"<>?`-=[]\\;',./", "žluťoučký kůň", "日本語 😀 é"]
-)
-@pytest.mark.parametrize("field", ["<input id=x>", "<textarea id=x></textarea>", "<div id=x contenteditable></div>"])
+@pytest.mark.parametrize("text", ["~!@#$%^&*()_+{}|:\"<>?`-=[]\\;',./", "日本語 😀 é"])
+@pytest.mark.parametrize("field", ["<input id=x>", "<div id=x contenteditable></div>"])
 async def test_what_is_typed_is_what_the_field_has(tab: ChromiumTab, field: str, text: str) -> None:
     await show(tab, field)
     await act(tab, Type(selector="#x", text=text))
@@ -53,7 +51,7 @@ async def test_keys_can_be_typed_slowly(tab: ChromiumTab) -> None:
 
 async def test_a_long_text_arrives_whole_and_in_order(tab: ChromiumTab) -> None:
     await show(tab, "<textarea id=x></textarea>")
-    text = "".join(f"{number}," for number in range(300))
+    text = "".join(f"{number}," for number in range(100))
     await act(tab, Type(selector="#x", text=text))
     assert await ask(tab, "x.value") == text
 
@@ -97,13 +95,6 @@ async def test_tab_and_shift_tab_move_the_focus(tab: ChromiumTab) -> None:
     assert await ask(tab, "document.activeElement.id") == "b"
     await act(tab, Press(key="Shift+Tab"))
     assert await ask(tab, "document.activeElement.id") == "a"
-
-
-async def test_after_an_enter_that_submits_the_new_page_is_there(tab: ChromiumTab, site: Site) -> None:
-    site.own |= {"/one": "<form action=/two><input id=x name=q></form>", "/two": "found"}
-    await act(tab, Navigate(url=f"{site.origin}/one"))
-    await act(tab, Press(selector="#x", key="Enter"))
-    assert await ask(tab, "location.pathname") == "/two"
 
 
 @pytest.mark.parametrize(

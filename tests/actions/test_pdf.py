@@ -19,7 +19,7 @@ from tabherd.wire import Navigate, Pdf
 from .driving import act, ask, show
 from .site import Site
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 THREE_PAGES = "<h1>One</h1>" + "<p style='break-before:page'>next</p>" * 2
 
@@ -52,15 +52,15 @@ async def test_only_the_wanted_pages_are_printed(tab: ChromiumTab) -> None:
 
 @pytest.mark.parametrize(
     ("action", "size"),
-    [(Pdf(), (595, 842)), (Pdf(format="Letter"), (612, 792)), (Pdf(format="A5", landscape=True), (595, 420))],
-    ids=["A4", "Letter", "A5 landscape"],
+    [(Pdf(), (595, 842)), (Pdf(format="A5", landscape=True), (595, 420))],
+    ids=["A4", "A5 landscape"],
 )
 async def test_paper_has_the_size_of_its_format(tab: ChromiumTab, action: Pdf, size: tuple[int, int]) -> None:
     await show(tab, "one")
     assert size_of(await printed(tab, action)) == pytest.approx(size, abs=2)
 
 
-@pytest.mark.parametrize("pages", ["9", "3-1", "1 2"])
+@pytest.mark.parametrize("pages", ["9", "3-1"])
 async def test_pages_that_are_not_there_are_refused_by_name(tab: ChromiumTab, pages: str) -> None:
     await show(tab, THREE_PAGES)
     with pytest.raises(InvalidRequest) as caught:

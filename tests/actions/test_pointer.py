@@ -11,12 +11,12 @@ from tabherd.actions import navigations, pointer
 from tabherd.actions.locate import Held
 from tabherd.browsers.driver import ChromiumTab
 from tabherd.browsers.port import TabGone
-from tabherd.wire import Click, Dblclick, Hover, Navigate, Text
+from tabherd.wire import Click, Dblclick, Hover, Navigate
 
 from .driving import Waiting, act, ask, show
 from .site import Site
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 HEARD = """<button id=x>Go</button><script>heard = [];
 for (const type of ['mouseover', 'mousedown', 'mouseup', 'click', 'dblclick', 'contextmenu', 'auxclick']) {
@@ -73,21 +73,18 @@ async def test_a_guard_that_was_there_for_one_click_does_not_swallow_the_next(ta
     assert await ask(tab, "other") == 1
 
 
-@pytest.mark.parametrize("kind", ["alert", "confirm", "prompt"])
-async def test_a_dialog_does_not_hold_a_click_up(tab: ChromiumTab, kind: str) -> None:
-    await show(tab, f"<button id=x onclick='answer = [{kind}(1)]'>Go</button>")
+async def test_a_dialog_does_not_hold_a_click_up(tab: ChromiumTab) -> None:
+    await show(tab, "<button id=x onclick='answer = [confirm(1)]'>Go</button>")
     await act(tab, Click(selector="#x"))
-    assert await ask(tab, "answer") == [{"alert": None, "confirm": False, "prompt": None}[kind]]
+    assert await ask(tab, "answer") == [False]
 
 
 @pytest.mark.parametrize(
     "html",
     [
         "<a id=x href=/two>Go</a>",
-        "<form action=/two><button id=x>Go</button></form>",
         "<form action=/two method=post><input type=submit id=x></form>",
         "<button id=x onclick='location.href = \"/two\"'>Go</button>",
-        "<button id=x onclick='location.assign(\"/two\")'>Go</button>",
         "<body onbeforeunload='return 1'><a id=x href=/two>Go</a>",
     ],
 )
@@ -113,14 +110,10 @@ async def test_a_click_waits_for_a_navigation_that_takes_its_time(tab: ChromiumT
     "html",
     [
         "<a id=x href='#here'>Go</a>",
-        "<a id=x href='javascript:void(0)'>Go</a>",
         "<a id=x href='mailto:a@b.test'>Go</a>",
         "<a id=x href=/nothing>Go</a>",
         "<a id=x href=/file>Go</a>",
-        "<a id=x href=/file download>Go</a>",
         "<a id=x href=/two target=_blank>Go</a>",
-        "<form action=/two target=_blank><button id=x>Go</button></form>",
-        "<a id=x href=/two onclick='return false'>Go</a>",
         "<a id=x href=/never onclick='setTimeout(() => stop(), 20)'>Go</a>",
         "<button id=x onclick='history.pushState(0, 0, \"/pushed\")'>Go</button>",
         "<button id=x onclick='document.open(); document.write(\"new\"); document.close()'>Go</button>",
@@ -138,22 +131,14 @@ async def test_a_click_that_leaves_the_page_where_it_is_ends(
     assert (await ask(tab, "location.pathname")) in ("/one", "/pushed")
 
 
-async def test_a_click_that_ends_the_page_has_an_unknown_outcome(tab: ChromiumTab) -> None:
-    await show(tab, "<button id=x onclick='for (;;);'>Go</button>")
-    async with Waiting(tab, Click(selector="#x")) as waiting:
+async def test_a_click_that_ends_the_page_has_an_unknown_outcome(own_tab: ChromiumTab) -> None:
+    await show(own_tab, "<button id=x onclick='for (;;);'>Go</button>")
+    async with Waiting(own_tab, Click(selector="#x")) as waiting:
         while not waiting.progress.has_acted:
             await asyncio.sleep(0.005)
-        tab.post("Page.crash")
+        own_tab.post("Page.crash")
         with pytest.raises(TabGone):
             await waiting.result()
-
-
-async def test_the_click_after_a_navigation_is_on_the_new_page(tab: ChromiumTab, site: Site) -> None:
-    site.own |= {"/one": "<a id=x href=/two>Go</a>", "/two": "<button id=x onclick='this.textContent = 1'>Go</button>"}
-    await act(tab, Navigate(url=f"{site.origin}/one"))
-    await act(tab, Click(selector="#x"))
-    await act(tab, Click(selector="#x"))
-    assert await act(tab, Text(selector="#x")) == "1"
 
 
 async def test_what_takes_the_place_of_a_vanishing_element_is_not_pressed(tab: ChromiumTab) -> None:

@@ -15,7 +15,7 @@ from tabherd.wire import Back, Click, Fill, Navigate, Snapshot, Text
 from .driving import act, ask, show
 from .site import Site
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 # Draws the list `rows` into #list with a new element for everything; a click on a button says whose it was.
 TABLE = """<h1>Users</h1><table><tbody id=list></tbody></table><script>
@@ -69,7 +69,7 @@ async def test_a_ref_in_a_list_that_is_drawn_anew_means_its_own_row(tab: Chromiu
 
 
 @pytest.mark.parametrize("html", [TABLE, CARDS], ids=["rows", "plain elements"])
-@pytest.mark.parametrize("left", [["Ann", "Cy"], ["Ann"], ["Dee"], []])
+@pytest.mark.parametrize("left", [["Ann", "Cy"], ["Dee"]])
 async def test_the_ref_of_a_deleted_row_never_means_another_row(tab: ChromiumTab, html: str, left: list[str]) -> None:
     deletes = await shown(tab, rows(html, ["Ann", "Bob", "Cy"]), 'button "Delete"')
     await ask(tab, f"rows = {left}; draw()")
@@ -81,12 +81,6 @@ async def test_the_ref_of_a_deleted_row_never_means_another_row(tab: ChromiumTab
 async def test_the_only_row_that_gives_way_to_another_leaves_its_ref_stale(tab: ChromiumTab, html: str) -> None:
     (delete,) = await shown(tab, rows(html, ["Ann"]), 'button "Delete"')
     await ask(tab, "rows = ['Bob']; draw()")
-    await assert_stale(tab, delete)
-
-
-async def test_rows_that_differ_in_a_number_only_are_told_apart(tab: ChromiumTab) -> None:
-    (delete,) = await shown(tab, rows(TABLE, ["Order 17"]), 'button "Delete"')
-    await ask(tab, "rows = ['Order 18']; draw()")
     await assert_stale(tab, delete)
 
 
@@ -111,15 +105,6 @@ async def test_what_was_shown_together_with_a_thing_does_not_take_its_place(tab:
     await assert_stale(tab, save)
 
 
-async def test_a_ref_survives_from_one_heir_to_the_next(tab: ChromiumTab) -> None:
-    page = "<div id=app></div><script>n = 0; draw = () => { app.innerHTML = '<button onclick=n++>Go</button>' }; draw()"
-    (go,) = await shown(tab, page + "</script>", 'button "Go"')
-    for _ in range(3):
-        await ask(tab, "draw()")
-        await act(tab, Click(ref=go))
-    assert await ask(tab, "n") == 3
-
-
 async def test_a_field_survives_being_drawn_anew_with_its_error_beside_it(tab: ChromiumTab) -> None:
     form = "<form id=f><label>E-mail <input name=mail></label>%s</form>"
     (mail,) = await shown(tab, form % "", 'textbox "E-mail"')
@@ -137,14 +122,6 @@ async def test_another_identity_is_another_thing(tab: ChromiumTab) -> None:
 async def test_a_hidden_copy_does_not_count(tab: ChromiumTab) -> None:
     (save,) = await shown(tab, "<div id=app><button>Save</button></div>", 'button "Save"')
     await ask(tab, "void (app.innerHTML = '<button hidden>Save</button><button onclick=hit=1>Save</button>')")
-    await act(tab, Click(ref=save))
-    assert await ask(tab, "hit") == 1
-
-
-async def test_a_ref_of_a_part_survives_too(tab: ChromiumTab) -> None:
-    await show(tab, "<div id=app><button>Save</button></div><p>else</p>")
-    (save,) = refs(await act(tab, Snapshot(selector="#app")), 'button "Save"')
-    await ask(tab, "void (app.innerHTML = '<button onclick=hit=1>Save</button>')")
     await act(tab, Click(ref=save))
     assert await ask(tab, "hit") == 1
 
@@ -179,14 +156,6 @@ async def test_a_recycled_row_is_another_row_until_it_shows_the_first_again(tab:
     await ask(tab, "void (list.querySelector('b').textContent = 'Ann')")
     await act(tab, Click(ref=deletes[0]))
     await assert_stale(tab, again[0])
-
-
-async def test_recycled_plain_elements_are_told_by_the_text_around_them(tab: ChromiumTab) -> None:
-    page = "<div id=list>" + "".join(f"<div><b>{name}</b><button>Delete</button></div>" for name in ("Ann", "Bob"))
-    deletes = await shown(tab, page + "</div>", 'button "Delete"')
-    await ask(tab, "void (list.querySelector('b').textContent = 'Cy')")
-    await assert_stale(tab, deletes[0])
-    await act(tab, Click(ref=deletes[1]))
 
 
 async def test_a_recycled_link_is_told_by_its_address(tab: ChromiumTab) -> None:

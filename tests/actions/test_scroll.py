@@ -10,7 +10,7 @@ from tabherd.wire import Scroll
 
 from .driving import act, ask, show
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 TALL = "<style>html {scroll-behavior: smooth} body {margin: 0}</style><div style='height:5000px;width:4000px'></div>"
 

@@ -20,12 +20,12 @@ from tabherd.errors import (
     StaleRef,
     TabherdError,
 )
-from tabherd.wire import Click, Fill, Navigate, Select, Snapshot, Text
+from tabherd.wire import Click, Navigate, Select, Snapshot, Text
 
 from .driving import LIMIT_S, act, ask, show
 from .site import Site
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 # An error is read by models, which pay for each word of it.
 BYTES_MAX = 4_000
@@ -77,19 +77,12 @@ async def missing(tab: Any, html: str, action: wire.AnyAction, key: str = "candi
     ("html", "selector", "name"),
     [
         ("<button id=save-btn>Save</button><button>Help</button>", "#sav-btn", "Save"),
-        ("<button class='btn btn-save'>Save</button><button>Help</button>", "button.save", "Save"),
-        ("<button>Save</button>", "button#save-changes", "Save"),
         ("<button data-testid=checkoutButton>→</button>", "[data-testid=checkout-btn]", "→"),
-        ("<label for=e>E-mail</label><input id=e>", "[name=email]", "E-mail"),
         ("<label for=e>E-mail</label><input id=e>", "input[type=email]", "E-mail"),
-        ("<input placeholder='Search products'>", "#search", "Search products"),
         ("<button>Submit order</button>", "text=Sumbit", "Submit order"),
-        ("<button>Save</button>", 'text="save"', "Save"),
         ("<button>Log in</button>", "text=Sign in", "Log in"),
-        ("<button>Log in</button>", "#signin-button", "Log in"),
         ("<a href='#'>Save changes</a>", "role=button[name=Save]", "Save changes"),
         ("<button>Send message</button>", "//button[contains(., 'Send mesage')]", "Send message"),
-        ("<h2>Order confirmed</h2>", "text=Order confirmd", "Order confirmed"),
         ("<button>保存</button>", "text=保存しました", "保存"),
         (OPEN, "text=Go now", "Go"),
     ],
@@ -125,9 +118,9 @@ async def test_a_button_and_what_it_consists_of_are_one_candidate(tab: ChromiumT
     assert [each["role"] for each in error.details["candidates"]] == ["button"]
 
 
-@pytest.mark.parametrize("selector", ["text=Zebra", "#q", "role=link", "canvas", "//td[3]", ".a"])
+@pytest.mark.parametrize("selector", ["text=Zebra", "#q"])
 async def test_nothing_is_named_when_nothing_is_near(tab: ChromiumTab, selector: str) -> None:
-    await show(tab, "<button>Apples</button><a href='#'>Bananas</a>" if selector != "role=link" else "<p>None</p>")
+    await show(tab, "<button>Apples</button><a href='#'>Bananas</a>")
     error = await failure(tab, Click(selector=selector), lambda error: isinstance(error, ElementNotFound))
     assert "candidates" not in error.details
     assert error.action == ElementNotFound.next_step
@@ -191,13 +184,6 @@ async def test_a_frame_that_is_not_there_is_told_from_one_that_is(tab: ChromiumT
     assert [each["element"] for each in error.details["candidates"]] == ['<iframe id="pay">']
 
 
-async def test_the_part_that_found_nothing_is_named(tab: ChromiumTab) -> None:
-    html = "<form id=f><button>Sign up</button></form>"
-    error = await missing(tab, html, Click(selector="#f >> role=button[name=Signup]"), "part")
-    assert error.details["part"] == 'role=button[name="Signup"]'
-    assert error.details["inside"] == "#f"
-
-
 async def test_refused_frames_and_their_candidates_have_refs_that_work(tab: ChromiumTab) -> None:
     await show(tab, "<iframe id=f srcdoc='<button>One</button><button>Two</button>'></iframe>")
     await act(tab, wire.Wait(selector="#f >> text=Two"))
@@ -223,11 +209,6 @@ async def test_refused_frames_and_their_candidates_have_refs_that_work(tab: Chro
             'Click button "Menu"',
         ),
         (
-            "<button aria-haspopup=menu>Menu</button><div style='display:none'><button id=x>Go</button></div>",
-            {"hiddenBecause": "display_none"},
-            'Click button "Menu"',
-        ),
-        (
             "<button popovertarget=p>Tips</button><div id=p popover><button id=x>Go</button></div>",
             {"hiddenBecause": "closed_popover"},
             'click button "Tips"',
@@ -245,10 +226,8 @@ async def test_refused_frames_and_their_candidates_have_refs_that_work(tab: Chro
             {"disabledBy": '<fieldset id="f">Go</fieldset>'},
             "do what enables that first",
         ),
-        ("<button id=x disabled>Go</button>", {"waitingFor": "enabled"}, "Do what enables it first"),
         (MOVING + "<button id=x>Go</button>", {"waitingFor": "stable"}, "The animation 'm'"),
         (COOKIES, {"coveredBy": "<p>We use them</p>"}, 'Click button "Accept all"'),
-        (COOKIES, {"waitingFor": "receives_events"}, 'to close dialog "Cookies"'),
         (
             "<button id=x>Go</button><div style='position:fixed;inset:0'>Wait</div>",
             {"coveredBy": "<div>Wait</div>"},
@@ -272,11 +251,6 @@ async def test_following_the_advice_uncovers_the_element(tab: ChromiumTab) -> No
     assert error.details["cover"]["inside"]["name"] == "Cookies"
     await act(tab, Click(ref=error.details["cover"]["closer"]["ref"]))
     await act(tab, Click(selector="#x"))
-
-
-async def test_a_field_that_is_missing_is_advised_on_like_a_button(tab: ChromiumTab) -> None:
-    error = await missing(tab, "<input aria-label=Address>", Fill(selector="#adress", value="x"))
-    assert error.details["candidates"][0]["name"] == "Address"
 
 
 async def test_an_option_that_is_nearly_there_is_named(tab: ChromiumTab) -> None:
@@ -343,11 +317,7 @@ async def test_a_stale_ref_says_what_it_was_and_what_is_nearest_now(tab: Chromiu
 
 @pytest.mark.parametrize(
     ("html", "selector", "words"),
-    [
-        ("<p id=price>9</p>", "#prices", "[ref="),
-        (PAY, "#b", "It is inside a frame"),
-        ("<button>Save</button>", "text=Svae", 'Did you mean button "Save"'),
-    ],
+    [(PAY, "#b", "It is inside a frame")],
 )
 async def test_reading_what_is_not_there_is_told_alike(tab: ChromiumTab, html: str, selector: str, words: str) -> None:
     await show(tab, html)
@@ -393,13 +363,9 @@ document.body.append(over);</script>"""
     ("html", "selector", "key"),
     [
         (LONG, "#saved", "candidates"),
-        (LONG, "text=Safe it", "waitingFor"),
         (MANY, "#save", "waitingFor"),
-        (CLOBBERED, "text=Svae", "candidates"),
         (CLOBBERED, "#f >> text=Save", "invalidFields"),
         (COVERED, "#x", "cover"),
-        ("<p>x</p>", "#" + "x" * 9_000, "waitingFor"),
-        ("<p>x</p>", "text=" + "x " * 4_000, "waitingFor"),
     ],
 )
 async def test_an_error_stays_small_on_a_hostile_page(tab: ChromiumTab, html: str, selector: str, key: str) -> None:

@@ -17,7 +17,7 @@ from tabherd.wire import Navigate, Snapshot, Wait
 from .driving import Waiting, act, ask, show
 from .site import Site
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
         ("<p id=x>here", Wait(selector="#x", state="hidden"), "hidden", "x.hidden = true"),
         ("<p id=x>here", Wait(selector="#x", state="detached"), "detached", "x.remove()"),
         ("<p id=x hidden>Done!", Wait(text="done"), "visible", "x.hidden = false"),
-        ("<p id=x>Busy", Wait(text="busy", state="hidden"), "hidden", "x.remove()"),
     ],
 )
 async def test_an_element_is_waited_for(tab: ChromiumTab, html: str, action: Wait, condition: str, cure: str) -> None:
@@ -49,7 +48,7 @@ async def test_what_is_there_already_is_not_waited_for(tab: ChromiumTab) -> None
     await act(tab, Wait(url="data:text/html*"))
 
 
-@pytest.mark.parametrize("wanted", ["/two", "http*/two", "*two*"])
+@pytest.mark.parametrize("wanted", ["/two", "http*/two"])
 async def test_an_address_is_waited_for_across_documents(tab: ChromiumTab, site: Site, wanted: str) -> None:
     site.own |= {"/one": "1", "/between": "<script>location.href = '/two'</script>", "/two": "2"}
     await act(tab, Navigate(url=f"{site.origin}/one"))
@@ -79,7 +78,7 @@ async def test_a_function_is_asked_until_it_is_true_also_on_the_next_page(tab: C
         assert await waiting.result() == 42
 
 
-@pytest.mark.parametrize("function", ["1 + 1", "async () => 2", "Promise.resolve(2)", "function () { return 2 }"])
+@pytest.mark.parametrize("function", ["1 + 1", "async () => 2"])
 async def test_an_expression_or_a_promise_will_do(tab: ChromiumTab, function: str) -> None:
     assert await act(tab, Wait(function=function)) == 2
 
@@ -101,13 +100,13 @@ async def test_exactly_one_thing_is_waited_for(tab: ChromiumTab, action: Wait) -
         await act(tab, action)
 
 
-@pytest.mark.parametrize("action", [Wait(url="/never"), Wait(selector="#never"), Wait(function="0")])
-async def test_a_tab_that_is_closed_ends_the_wait(browser: ChromiumBrowser, tab: ChromiumTab, action: Wait) -> None:
-    await show(tab, "x")
-    async with Waiting(tab, action) as waiting:
+@pytest.mark.parametrize("action", [Wait(url="/never"), Wait(selector="#never")])
+async def test_a_tab_that_is_closed_ends_the_wait(browser: ChromiumBrowser, own_tab: ChromiumTab, action: Wait) -> None:
+    await show(own_tab, "x")
+    async with Waiting(own_tab, action) as waiting:
         while not waiting.progress.waiting_for:
             await asyncio.sleep(0.005)
-        await browser.close_tab(tab.target_id)
+        await browser.close_tab(own_tab.target_id)
         # Which of the two depends on whether something was on its way to the page at that moment.
         with pytest.raises(TabGone):
             await waiting.result()

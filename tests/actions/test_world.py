@@ -16,7 +16,7 @@ from tabherd.browsers.driver import ChromiumTab
 from .driving import LIMIT_S, act, ask, show
 from .site import Site
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 class Watched:

@@ -13,6 +13,8 @@ from bench.rig.channel import Channel
 from bench.rig.passthrough import passing_through
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_create_server
 
+pytestmark = pytest.mark.release
+
 SESSION = "S" * 32
 
 

@@ -12,6 +12,8 @@ from bench import Figure
 from bench.rig import peer_browsers
 from bench.rig.peer_browsers import PEERS, Absent, Peer, RunningPeer, each_of, marked, running_peer, running_peers
 
+pytestmark = pytest.mark.release
+
 # Answers what it is asked with twice the count, and leaves a process behind that is in a session of its own.
 DOUBLING = """
 import json, subprocess, sys

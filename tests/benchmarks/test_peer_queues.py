@@ -10,6 +10,8 @@ from bench.rig.ledger import postgres_ledger, wait_done
 from bench.rig.peer_queues import PEERS, Peer, submit, working
 from bench.rig.postgres import Postgres, running_postgres
 
+pytestmark = pytest.mark.release
+
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:

@@ -10,6 +10,8 @@ import pytest
 from bench.rig.caller import Line
 from bench.rig.working_crowd import CLICKS, Found, _work
 
+pytestmark = pytest.mark.release
+
 
 class House(msgspec.Struct):
     """Answers as a server with one page does."""

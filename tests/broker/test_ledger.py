@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from tabherd.broker import ledger as ledger_module
@@ -39,6 +40,20 @@ async def test_an_outcome_is_found_before_it_is_written_and_after() -> None:
     found = await ledger.find("cmd_00001")
     assert found is not None
     assert found.version == 1
+
+
+async def test_an_outcome_that_the_store_refuses_costs_no_other_outcome() -> None:
+    store = MemoryStore()
+    ledger = Ledger(store)
+    ledger.start()
+    ledger.record(ended(1))
+    ledger.record(msgspec.structs.replace(ended(2), controller_id="crd_1/\0"))
+    ledger.record(ended(3))
+    await ledger.flush()
+    ledger.record(ended(4))
+    await ledger.stop()
+    assert {row.id for row in await store.select(Command)} == {"cmd_00001", "cmd_00003", "cmd_00004"}
+    assert ledger.dropped == 1
 
 
 async def test_a_command_that_has_not_ended_is_a_bug() -> None:

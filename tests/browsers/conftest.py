@@ -19,7 +19,16 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "ATTACH_LIMIT_S", 60)
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChromiumBrowser]:
+# A module and not a worker: the ports that are safe for debugging are few, and all browsers of the machine share them.
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def browser_of_module(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChromiumBrowser]:
     async with launched(tmp_path_factory.mktemp("profiles")) as live:
         yield live
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def browser(browser_of_module: ChromiumBrowser) -> AsyncIterator[ChromiumBrowser]:
+    """The module's browser, without the contexts of earlier tests."""
+    yield browser_of_module
+    for context_id in await browser_of_module.context_ids():
+        await browser_of_module.dispose_context(context_id)

@@ -17,7 +17,7 @@ from tabherd.core.model import Browser, changed
 
 from .real import blank_tab, launched, new_launcher, new_row, orphaned, processes_of
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +40,8 @@ async def value(browser: ChromiumBrowser, target_id: str, expression: str) -> An
 # --- Adopting -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["headless-shell", "chromium"])
-async def test_an_adopted_browser_has_its_pages_and_cookies_and_can_be_ended(tmp_path: Path, kind: str) -> None:
-    with orphaned(tmp_path, browser=kind) as (row, target_id):
+async def test_an_adopted_browser_has_its_pages_and_cookies_and_can_be_ended(tmp_path: Path) -> None:
+    with orphaned(tmp_path) as (row, target_id):
         browser = await adopted(tmp_path, row)
         assert browser.row == row
         assert row.port in debug_port._reserved
@@ -96,9 +95,7 @@ async def test_the_death_of_an_adopted_browser_is_told_at_once_and_its_group_goe
         assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "change", [{"pid_started": 1}, {"id": "brw_other"}, {"node_id": "nod_other"}, {"pid": 0}, {"port": 1}]
-)
+@pytest.mark.parametrize("change", [{"pid_started": 1}, {"id": "brw_other"}, {"port": 1}])
 async def test_a_browser_that_is_not_the_one_described_is_not_adopted(
     browser: ChromiumBrowser, tmp_path: Path, change: dict[str, Any]
 ) -> None:

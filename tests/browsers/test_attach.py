@@ -154,7 +154,7 @@ async def test_a_browser_that_hangs_is_left_after_a_bounded_time(
         os.kill(host.pid, signal.SIGSTOP)
         await browser.stop()
         with pytest.raises(LaunchFailed, match="does not answer"):
-            await guest(host.http, tmp_path / "profiles", start_limit_ms=1_000).launch(new_row())
+            await guest(host.http, tmp_path / "profiles", start_limit_ms=300).launch(new_row())
         os.kill(host.pid, signal.SIGCONT)
 
 
@@ -179,9 +179,8 @@ async def test_an_address_where_something_else_answers_is_refused(tmp_path: Path
 # --- After a restart ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["http", "ws"])
-async def test_a_guest_of_an_earlier_life_comes_back_to_its_pages(host: Host, tmp_path: Path, scheme: str) -> None:
-    launcher = guest(getattr(host, scheme), tmp_path)
+async def test_a_guest_of_an_earlier_life_comes_back_to_its_pages(host: Host, tmp_path: Path) -> None:
+    launcher = guest(host.ws, tmp_path)
     first = await attached(launcher)
     context_id = await first.new_context()
     tab = await first.new_tab(context_id)

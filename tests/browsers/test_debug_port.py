@@ -20,10 +20,10 @@ from tabherd.browsers.port import LaunchFailed
 
 from .real import blank_tab, launched
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 # Every way to write this machine's own address that a browser understands.
-ALIASES = ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]", "127.1", "2130706433")
+ALIASES = ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "2130706433")
 
 # Everything a page may try, from within.
 ATTEMPTS = """async (url, socketUrl, redirect) => {

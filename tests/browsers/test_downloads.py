@@ -72,13 +72,29 @@ class Heard:
                 await self._news.wait()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=BUILDS)
-async def browser(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[ChromiumBrowser]:
-    async with launched(tmp_path_factory.mktemp("profiles"), browser=request.param) as live:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def light(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChromiumBrowser]:
+    async with launched(tmp_path_factory.mktemp("profiles"), browser="headless-shell") as live:
         await live.watch_pages(Unheard())
         yield live
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def full(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChromiumBrowser]:
+    async with launched(tmp_path_factory.mktemp("profiles"), browser="chromium") as live:
+        await live.watch_pages(Unheard())
+        yield live
+
+
+@pytest.fixture
+def browser(light: ChromiumBrowser) -> ChromiumBrowser:
+    return light
+
+
+@pytest.fixture(params=BUILDS)
+def either(request: pytest.FixtureRequest, light: ChromiumBrowser, full: ChromiumBrowser) -> ChromiumBrowser:
+    """One build after the other: saving files is part of the full one's user interface."""
+    return full if request.param == "chromium" else light
 
 
 class Unheard:
@@ -137,9 +153,9 @@ async def leave(client: CdpConnection, browser: ChromiumBrowser) -> None:
 
 
 async def test_a_file_that_a_page_saves_is_in_its_directory_and_told_from_begin_to_end(
-    browser: ChromiumBrowser, site: FileSite, tmp_path: Path
+    either: ChromiumBrowser, site: FileSite, tmp_path: Path
 ) -> None:
-    visitor = await Visitor.come(browser, tmp_path / "not" / "made" / "yet")
+    visitor = await Visitor.come(either, tmp_path / "not" / "made" / "yet")
     await visitor.go(site.url("/file?name=bill.pdf&body=12345"))
     await visitor.heard.until(1)
     ((guid, began),) = visitor.heard.began.items()
@@ -169,9 +185,9 @@ async def test_a_file_that_an_embedded_frame_saves_belongs_to_the_session_of_its
 
 
 async def test_a_file_that_a_window_of_the_page_saves_belongs_to_the_same_session(
-    browser: ChromiumBrowser, site: FileSite, tmp_path: Path
+    either: ChromiumBrowser, site: FileSite, tmp_path: Path
 ) -> None:
-    visitor = await Visitor.come(browser, tmp_path)
+    visitor = await Visitor.come(either, tmp_path)
     await visitor.go(site.url())
     await run(visitor.tab, f"window.open('{site.url('/file?name=popup.txt')}'); 1")
     await visitor.heard.until(1)
@@ -212,13 +228,13 @@ async def test_a_context_that_was_not_told_where_saves_nothing_and_the_others_st
 
 
 async def test_a_download_that_is_cancelled_half_way_ends_and_leaves_nothing(
-    browser: ChromiumBrowser, site: FileSite, tmp_path: Path
+    either: ChromiumBrowser, site: FileSite, tmp_path: Path
 ) -> None:
-    visitor = await Visitor.come(browser, tmp_path)
+    visitor = await Visitor.come(either, tmp_path)
     await visitor.go(site.url("/held"))
     guid = await visitor.heard.until_received(HELD_FIRST_BYTES // 2)
     assert visitor.heard.moved[guid][1] == HELD_BYTES
-    browser.cancel_download(guid)
+    either.cancel_download(guid)
     await visitor.heard.until(1)
     assert visitor.heard.ended[guid][1] is False
     # Chromium tells of the end before it has removed what had come.
@@ -249,9 +265,8 @@ async def test_forbidding_returns_when_what_was_on_its_way_has_ended(
     assert visitor.heard.ended[guid][1] is False
 
 
-@pytest.mark.parametrize("order", ["before the client leaves", "after the client has left"])
 async def test_said_again_where_files_go_outlives_a_client_that_had_said_otherwise(
-    browser: ChromiumBrowser, site: FileSite, tmp_path: Path, order: str
+    browser: ChromiumBrowser, site: FileSite, tmp_path: Path
 ) -> None:
     visitor = await Visitor.come(browser, tmp_path / "mine")
     client = await CdpConnection.connect(browser.row.endpoint)
@@ -264,12 +279,9 @@ async def test_said_again_where_files_go_outlives_a_client_that_had_said_otherwi
             "eventsEnabled": True,
         },
     )
-    if order == "after the client has left":
-        await leave(client, browser)
     browser.allow_downloads(visitor.context_id, str(visitor.directory), visitor.heard)
     await browser.probe()
-    if order == "before the client leaves":
-        await leave(client, browser)
+    await leave(client, browser)
     await visitor.go(site.url("/file?name=again.txt"))
     await visitor.heard.until(1)
     assert list(visitor.files.values()) == [b"hello"]

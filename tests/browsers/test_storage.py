@@ -1,10 +1,11 @@
-"""Cookies and localStorage out of one context and into another, on real Chromiums of both builds."""
+"""Cookies and localStorage out of one context and into another, on real Chromiums."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tabherd.browsers.port import BrowserGone, CdpFailure, TabGone
 
 from .fake_cdp import FakeBrowser, connected
 from .real import launched, new_row
-from .site import BUILDS, FLAGS, Site, load, run, serving
+from .site import FLAGS, Site, load, run, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -49,11 +50,9 @@ COOKIE: dict[str, Any] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=BUILDS)
-async def shared(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[ChromiumBrowser]:
-    async with launched(tmp_path_factory.mktemp("profiles"), browser=request.param, flags=FLAGS) as live:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ChromiumBrowser]:
+    async with launched(tmp_path_factory.mktemp("profiles"), browser="headless-shell", flags=FLAGS) as live:
         yield live
 
 
@@ -141,13 +140,6 @@ async def test_cookies_are_spelled_as_playwright_spells_them(browser: ChromiumBr
     assert await browser.cookies(context_id) == [expected]
 
 
-async def test_a_cookie_that_says_nothing_of_same_site_is_called_lax(browser: ChromiumBrowser, site: Site) -> None:
-    tab, context_id = await tab_in(browser)
-    site.set_cookies = ["n=v"]
-    await load(tab, site.url())
-    assert await browser.cookies(context_id) == [COOKIE]
-
-
 async def test_cookies_of_the_browsers_own_profile_are_those_of_no_context(browser: ChromiumBrowser) -> None:
     context_id = await browser.new_context()
     await browser.set_cookies("", [COOKIE])
@@ -174,14 +166,8 @@ async def test_a_cookie_that_has_expired_is_not_set_and_takes_nothing_away(brows
 
 @pytest.mark.parametrize(
     "invalid",
-    [
-        {"value": "a;b"},
-        {"value": "v" * 5000},
-        {"name": "__Host-bad", "secure": True, "domain": ".a.test"},
-        # This one Chromium takes without a complaint, and does not keep.
-        {"sameSite": "None"},
-    ],
-    ids=["separator", "long", "prefix", "none but not secure"],
+    [{"value": "a;b"}, {"name": "__Host-bad", "secure": True, "domain": ".a.test"}, {"sameSite": "None"}],
+    ids=["separator", "prefix", "none but not secure"],
 )
 async def test_a_refused_cookie_is_named_without_its_value_and_the_others_are_set(
     browser: ChromiumBrowser, invalid: dict[str, Any]
@@ -228,15 +214,12 @@ async def test_an_item_that_is_no_text_is_left_out(browser: ChromiumBrowser, sit
     assert await browser.local_storage(tab.target_id) == (site.url(""), {"whole": "\ufffd"})
 
 
-@pytest.mark.parametrize(("character", "count"), [("x", 1 << 20), ("é", 1 << 19)], ids=["characters", "bytes"])
-async def test_more_than_the_limit_is_not_read(
-    browser: ChromiumBrowser, site: Site, character: str, count: int
-) -> None:
+async def test_more_than_the_limit_is_not_read(browser: ChromiumBrowser, site: Site) -> None:
     tab, _ = await tab_in(browser)
     await load(tab, site.url())
-    await run(tab, f"localStorage.setItem('n', '{character}'.repeat({count - 1})); 0")
+    await run(tab, f"localStorage.setItem('n', 'é'.repeat({(1 << 19) - 1})); 0")
     assert await browser.local_storage(tab.target_id) is not None
-    await run(tab, f"localStorage.setItem('n', '{character}'.repeat({count})); 0")
+    await run(tab, "localStorage.setItem('n', 'é'.repeat(1 << 19)); 0")
     assert await browser.local_storage(tab.target_id) is None
 
 
@@ -257,10 +240,9 @@ async def test_what_is_too_large_does_not_even_leave_the_page(
     assert answers[-1]["result"] == {"type": "object", "subtype": "null", "value": None}
 
 
-@pytest.mark.parametrize("url", ["about:blank", "data:text/html,x"])
-async def test_a_document_without_storage_has_none(browser: ChromiumBrowser, url: str) -> None:
+async def test_a_document_without_storage_has_none(browser: ChromiumBrowser) -> None:
     tab, _ = await tab_in(browser)
-    await load(tab, url)
+    await load(tab, "about:blank")
     assert await browser.local_storage(tab.target_id) is None
 
 
@@ -309,39 +291,21 @@ async def test_what_is_put_in_is_read_by_a_page_of_that_origin(browser: Chromium
     assert await browser.local_storage(tab.target_id) == (site.url(""), AWKWARD)
 
 
-async def test_a_mebibyte_can_be_put_in(browser: ChromiumBrowser, site: Site) -> None:
-    context_id = await browser.new_context()
-    items = {str(number): "x" * 1000 for number in range(1000)}
-    await browser.put_local_storage(context_id, {site.url(""): items})
-    tab = await browser.new_tab(context_id)
-    await load(tab, site.url())
-    # Asked without the limit under which a page is read for a checkpoint.
-    answer = await tab.call("Runtime.evaluate", {"expression": "({...localStorage})", "returnByValue": True})
-    assert answer["result"]["value"] == items
-
-
-@pytest.mark.parametrize(
-    "origin",
-    [
-        # One where the full build would rather have https.
-        "http://shop.example.com",
-        "https://shop.example",
-        "https://shop.example:8443",
-        "http://[::1]:8080",
-        "http://10.0.0.1",
-    ],
-)
-async def test_an_origin_that_is_not_there_can_be_written(browser: ChromiumBrowser, origin: str) -> None:
-    context_id = await browser.new_context()
-    await browser.put_local_storage(context_id, {origin: {"name": "value"}})
-    # A page of that origin, which nobody serves.
-    tab = await browser.new_tab(context_id)
-    await storage.write_local_storage(tab, {origin: {"other": "value"}})
-    assert await browser.local_storage(tab.target_id) == (origin, {"name": "value", "other": "value"})
+async def test_an_origin_that_is_not_there_can_be_written(tmp_path: Path) -> None:
+    # In the first, the full build would rather have https.
+    origins = ("http://shop.example.com", "https://shop.example:8443")
+    async with launched(tmp_path, browser="chromium") as browser:
+        context_id = await browser.new_context()
+        await browser.put_local_storage(context_id, {origin: {"name": "value"} for origin in origins})
+        tab = await browser.new_tab(context_id)
+        for origin in origins:
+            # A page of that origin, which nobody serves.
+            await storage.write_local_storage(tab, {origin: {"other": "value"}})
+            assert await browser.local_storage(tab.target_id) == (origin, {"name": "value", "other": "value"})
 
 
 async def test_nobody_is_connected_to(browser: ChromiumBrowser, site: Site) -> None:
-    origins = [site.url("", host) for host in ("a.test", "b.test", "localhost", "127.0.0.1")]
+    origins = [site.url("", host) for host in ("a.test", "localhost")]
     origins += [origin.replace("http:", "https:") for origin in origins]
     context_id = await browser.new_context()
     await browser.put_local_storage(context_id, {origin: {"name": "value"} for origin in origins})
@@ -350,7 +314,7 @@ async def test_nobody_is_connected_to(browser: ChromiumBrowser, site: Site) -> N
 
 async def test_origins_do_not_mix_and_other_contexts_have_nothing(browser: ChromiumBrowser, site: Site) -> None:
     context_id, other_id = await browser.new_context(), await browser.new_context()
-    hosts = [f"h{number}.test" for number in range(4)]
+    hosts = [f"h{number}.test" for number in range(2)]
     await browser.put_local_storage(context_id, {site.url("", host): {"at": host} for host in hosts})
     tab, other = await browser.new_tab(context_id), await browser.new_tab(other_id)
     for host in hosts:
@@ -403,9 +367,7 @@ async def test_the_page_that_writes_is_gone_afterwards(browser: ChromiumBrowser,
     assert [page for page in await browser.pages() if page.context_id == context_id] == []
 
 
-@pytest.mark.parametrize(
-    "method", ["Target.createTarget", "Target.attachToTarget", "Fetch.enable", "Page.navigate", "Runtime.evaluate"]
-)
+@pytest.mark.parametrize("method", ["Target.createTarget", "Fetch.enable", "Runtime.evaluate"])
 async def test_a_writer_that_is_cancelled_leaves_no_page(
     browser: ChromiumBrowser, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

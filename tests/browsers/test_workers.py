@@ -17,9 +17,9 @@ from tabherd.browsers.port import BrowserGone, CdpFailure
 
 from .fake_cdp import FakeBrowser, connected
 from .real import blank_tab, launched
-from .site import BUILDS, answering, load, run
+from .site import answering, load, run
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 WAITING = "oninstall = event => event.waitUntil(new Promise(() => 0))"
 
@@ -49,21 +49,13 @@ class Scripts:
             writer.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def site() -> AsyncIterator[Scripts]:
     scripts = Scripts()
     async with answering(scripts.answer) as port:
         scripts.origin = f"http://127.0.0.1:{port}"
         yield scripts
         scripts.may_send.set()
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=BUILDS)
-async def browser(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[ChromiumBrowser]:
-    async with launched(tmp_path_factory.mktemp("profiles"), browser=request.param) as live:
-        yield live
 
 
 async def left_behind(browser: ChromiumBrowser, site: Scripts, script: str) -> tuple[str, str]:
@@ -90,7 +82,7 @@ REGISTER = "navigator.serviceWorker.register('/service.js')"
 @pytest.mark.parametrize("script", [REGISTER, "window.shared = new SharedWorker('/shared.js')"])
 async def test_no_worker_is_left(browser: ChromiumBrowser, site: Scripts, script: str) -> None:
     site.may_send.set()
-    for _ in range(5):
+    for _ in range(3):
         # Whatever it is doing at that moment.
         context_id, target_id = await left_behind(browser, site, script)
         await browser.end_workers(context_id, target_id)

@@ -87,6 +87,15 @@ class Client:
             session.on(f"Target.{event}", lambda told: self.heard.append(told["targetInfo"]["url"]))
         await session.send("Target.setDiscoverTargets", {"discover": True, "filter": [{}]})
 
+    async def tidy_up(self) -> None:
+        """Leave nothing of one case to the next: no page that was used, no further context, no cookie."""
+        for context in self.browser.contexts[1:]:
+            await context.close()
+        for page in self.context.pages:
+            if page not in self._first:
+                await page.close()
+        await self.context.clear_cookies()
+
     async def strangers(self) -> set[str]:
         """Marks of others, in anything that it can see."""
         seen = list(self.heard)
@@ -97,10 +106,28 @@ class Client:
             session = await self.browser.new_browser_cdp_session()
             seen += [str(target) for target in (await session.send("Target.getTargets"))["targetInfos"]]
             seen += [str(cookie) for cookie in (await session.send("Storage.getCookies"))["cookies"]]
+            await session.detach()
         return set(MARK.findall("\n".join(seen))) - {self.who}
 
 
 Case: TypeAlias = Callable[[Client], Awaitable[None]]
+# Cases that need a connection of their own: they end it, or cannot take back what they set in its first context.
+ALONE: set[Case] = set()
+
+# Cases of which others go the same way: `make soak` runs them.
+REPEATING: set[Case] = set()
+
+
+def alone(case: Case) -> Case:
+    """Mark a case as one that needs a connection of its own."""
+    ALONE.add(case)
+    return case
+
+
+def repeating(case: Case) -> Case:
+    """Mark a case as one whose commands and events others have as well."""
+    REPEATING.add(case)
+    return case
 
 
 def cases_of(*modules: ModuleType) -> list[Case]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Playwright, async_playwright
+from tests.server.conftest import Server
 
-from .endpoint import BARE, BareEndpoint, BrokerEndpoint, Endpoint, broker
+from .endpoint import BARE, BareEndpoint, BrokerEndpoint, Endpoint
 from .node import Node, node_process
 from .site import Site, serving
 
@@ -22,10 +23,9 @@ async def site() -> AsyncIterator[Site]:
 
 
 @pytest.fixture(scope="session")
-def own_endpoint(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerEndpoint]:
-    """Our own; it ends before the site does, so that no connection to that is left."""
-    with broker(tmp_path_factory.mktemp("broker")) as server:
-        yield BrokerEndpoint(server)
+def own_endpoint(server_of_all: Server) -> BrokerEndpoint:
+    """The endpoint of the worker's server."""
+    return BrokerEndpoint(server_of_all)
 
 
 @pytest.fixture(scope="session")

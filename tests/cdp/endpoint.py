@@ -7,15 +7,13 @@ Chromium of its own; a case that fails there is wrong itself.
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from urllib.parse import urlencode
 
 from tests.browsers.real import launched
-from tests.cli.running import running_server
 from tests.server.conftest import Server
 
 from .site import FLAGS
@@ -25,20 +23,10 @@ BARE = ("CDP_CASES_ON", "chromium")
 # A case that takes longer hangs; it is given up so that the others still run.
 CASE_LIMIT_S = 150
 # Agents with tokens of their own; clients take turns in being one of them.
-AGENTS = ("ada", "bob", "cyd", "dan")
+AGENTS = ("dee", "eve", "fay", "gus")
 
-# One Chromium for all clients. Sessions end with their connection: the next case must find room. A Chromium that is
-# slow because the machine is busy is not taken for one that hangs.
-SETTINGS = """
-[pools.default]
-flags = {flags}
-browsers_max = 1
-sessions_per_browser = 60
-max_active = 60
-warm = {warm}
-disconnect_grace_s = 0
-probe_limit_ms = 30000
-"""
+# The pool of the worker's server in which sessions end with their connection.
+POOL = "bound"
 
 
 class Door(NamedTuple):
@@ -86,7 +74,7 @@ class OneDoor:
 
 
 class BrokerEndpoint:
-    """One server with one Chromium for all clients."""
+    """One Chromium of a server for all clients."""
 
     is_shared = True
 
@@ -97,14 +85,5 @@ class BrokerEndpoint:
 
     @asynccontextmanager
     async def door(self, who: str) -> AsyncIterator[Door]:
-        query = urlencode({"token": next(self._tokens)})
+        query = urlencode({"token": next(self._tokens), "pool": POOL})
         yield Door(f"http://{self._host}?{query}", f"ws://{self._host}/?{query}")
-
-
-@contextmanager
-def broker(directory: Path, settings: str = "", *, warm: int = 4) -> Iterator[Server]:
-    """A server with one Chromium that can reach the site, and further settings."""
-    config = directory / "tabherd.toml"
-    config.write_text(SETTINGS.format(flags=json.dumps(FLAGS), warm=warm) + settings)
-    with running_server(directory / "state", {"TABHERD_CONFIG": str(config)}) as started:
-        yield Server(started.state, started)

@@ -11,12 +11,12 @@ import itertools
 import json
 import re
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from .endpoint import Endpoint
+from .endpoint import CASE_LIMIT_S, Endpoint
 from .site import Site
 
 DIRECTORY = Path(__file__).parent / "puppeteer"
@@ -25,8 +25,17 @@ LINE_MAX_BYTES = 1 << 20
 
 
 def case_names() -> list[str]:
-    """Every case that the modules export, in a lasting order."""
-    text = "".join(file.read_text() for file in sorted(DIRECTORY.glob("cases_*.mjs")))
+    """Every case that is Puppeteer's own, in a lasting order."""
+    return _exported_by("cases_*.mjs")
+
+
+def twin_names() -> list[str]:
+    """Every case that says what one of Playwright's says, by the same commands."""
+    return _exported_by("twins_*.mjs")
+
+
+def _exported_by(modules: str) -> list[str]:
+    text = "".join(file.read_text() for file in sorted(DIRECTORY.glob(modules)))
     return re.findall(r"^export async function (\w+)", text, re.MULTILINE)
 
 
@@ -40,13 +49,15 @@ class Node:
         # Cases that have not ended, by number.
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
-    async def run(self, case: str, who: str, endpoint: Endpoint, files: Path, *, takes_first: bool) -> None:
-        """Raises when the case fails, or when its client saw anything of another."""
-        async with endpoint.door(who) as door:
+    async def run(self, cases: Sequence[str], who: str, endpoint: Endpoint, files: Path, *, takes_first: bool) -> None:
+        """Raises when one of the cases fails, or when their client saw anything of another."""
+        async with asyncio.timeout(CASE_LIMIT_S), endpoint.door(who) as door:
             address = {"browserWSEndpoint": door.ws}
-            ended = await self.order(case=case, who=who, address=address, files=str(files), takesFirst=takes_first)
-        assert ended["error"] is None, f"Puppeteer, {case}: {ended['error']}"
-        assert ended["strangers"] == [], f"Puppeteer, {case}: saw {ended['strangers']}"
+            ended = await self.order(cases=cases, who=who, address=address, files=str(files), takesFirst=takes_first)
+        assert ended["errors"] == {}, "Puppeteer: " + "\n".join(
+            f"{case}: {ended['errors'][case]}" for case in ended["errors"]
+        )
+        assert ended["strangers"] == [], f"Puppeteer, {cases}: saw {ended['strangers']}"
 
     async def order(self, **words: Any) -> dict[str, Any]:
         assert self._process.stdin is not None

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from playwright.async_api import Error
 
-from .client import Client
+from .client import Client, alone
 
 
 async def the_browser_says_what_it_is(client: Client) -> None:
@@ -80,6 +80,7 @@ async def an_unknown_method_is_an_error_and_no_more(client: Client) -> None:
     assert await page.title() == f"{client.mark} empty"
 
 
+@alone
 async def closing_the_browser_ends_this_client_only(client: Client) -> None:
     page = await client.page("empty")
     gone = asyncio.Event()

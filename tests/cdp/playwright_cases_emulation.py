@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Error
 
-from .client import Client
+from .client import Client, alone
 
 PLACE = "new Promise((done, fail) => navigator.geolocation.getCurrentPosition(p => done(p.coords.latitude), fail))"
 
@@ -79,6 +79,7 @@ async def a_security_policy_is_bypassed_when_asked(client: Client) -> None:
     assert await page.evaluate("added")
 
 
+@alone
 async def the_clock_of_a_page_is_the_clients(client: Client) -> None:
     page = await client.blank_page()
     await page.clock.install(time=1_000_000)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from playwright.async_api import Frame, Page
 
-from .client import Client
+from .client import Client, repeating
 
 
+@repeating
 async def near_and_far_frames_are_scripted(client: Client) -> None:
     page = await client.page("frames")
     for name, host in (("near", "a.test"), ("far", "b.test")):
@@ -15,6 +16,7 @@ async def near_and_far_frames_are_scripted(client: Client) -> None:
         assert await frame.title() == f"{client.mark} inner"
 
 
+@repeating
 async def a_button_in_a_frame_of_another_process_is_pressed(client: Client) -> None:
     page = await client.page("frames")
     button = page.frame_locator("[name=far]").get_by_role("button")
@@ -69,6 +71,7 @@ async def a_frame_moves_to_another_process_and_back(client: Client) -> None:
         assert await frame.inner_text("button") == "pressed"
 
 
+@repeating
 async def a_frame_written_in_place_is_scripted(client: Client) -> None:
     page = await client.page("empty")
     await page.set_content('<iframe srcdoc="<p>in place</p>"></iframe>')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .client import Client
+from .client import Client, repeating
 
 
 async def a_form_is_filled_and_sent(client: Client) -> None:
@@ -17,6 +17,7 @@ async def a_form_is_filled_and_sent(client: Client) -> None:
     assert sent == [["name", client.mark], ["colour", "green"], ["agree", "yes"]]
 
 
+@repeating
 async def things_are_found_in_every_way(client: Client) -> None:
     page = await client.page("form")
     await page.get_by_label("Name").fill("x")
@@ -51,6 +52,7 @@ async def the_mouse_clicks_in_every_way(client: Client) -> None:
     assert await page.evaluate("log") == [*once, *once, *once, "dblclick", *right]
 
 
+@repeating
 async def the_wheel_scrolls(client: Client) -> None:
     page = await client.page("tall")
     await page.mouse.move(50, 50)
@@ -58,6 +60,7 @@ async def the_wheel_scrolls(client: Client) -> None:
     await page.wait_for_function("scrollY === 500")
 
 
+@repeating
 async def hovering_is_seen_by_the_page(client: Client) -> None:
     page = await client.page("input")
     await page.hover("#pad")
@@ -89,6 +92,7 @@ async def a_file_chooser_is_answered(client: Client) -> None:
     await page.wait_for_function(f"sent.textContent === 'a={client.mark},b={client.mark}'")
 
 
+@repeating
 async def a_file_is_uploaded_by_its_content(client: Client) -> None:
     page = await client.page("form")
     await page.set_input_files("#file", {"name": "c.txt", "mimeType": "text/plain", "buffer": client.mark.encode()})
@@ -105,6 +109,7 @@ async def a_file_is_uploaded_by_its_path(client: Client) -> None:
     await page.wait_for_function(f"sent.textContent === 'd.txt={client.mark}'")
 
 
+@repeating
 async def waiting_ends_when_the_page_changes(client: Client) -> None:
     page = await client.page("empty")
     await page.evaluate("setTimeout(() => { document.body.innerHTML = '<p id=late>late</p>' }, 20)")
@@ -115,6 +120,7 @@ async def waiting_ends_when_the_page_changes(client: Client) -> None:
     assert await (await page.wait_for_function("window.done")).json_value() == 7
 
 
+@repeating
 async def a_handler_clears_what_covers_the_page(client: Client) -> None:
     page = await client.page("form")
     await page.evaluate(

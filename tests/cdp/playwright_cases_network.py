@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Error, Page, Request, Route, WebSocketRoute
 
-from .client import Client
+from .client import Client, repeating
 from .site import LOGIN
 
 
@@ -18,6 +18,7 @@ async def _ask(page: Page, name: str, **options: Any) -> dict[str, Any]:
     return json.loads(got)
 
 
+@repeating
 async def an_aborted_request_fails_in_the_page(client: Client) -> None:
     page = await client.page("empty")
     await page.route("**/api/*", lambda route: route.abort())
@@ -170,6 +171,7 @@ async def a_recording_holds_the_traffic_and_can_be_played(client: Client) -> Non
     assert (await _ask(page, "api/x"))["who"] == client.mark
 
 
+@repeating
 async def a_body_is_read_after_the_page_moved_on(client: Client) -> None:
     page = await client.blank_page()
     response = await page.goto(client.url("api/x"))

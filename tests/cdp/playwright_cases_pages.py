@@ -8,9 +8,10 @@ import socket
 import pytest
 from playwright.async_api import Error, Page
 
-from .client import Client
+from .client import Client, repeating
 
 
+@repeating
 async def a_page_has_the_title_of_what_it_loads(client: Client) -> None:
     page = await client.page("empty")
     assert await page.title() == f"{client.mark} empty"
@@ -51,6 +52,7 @@ async def a_popup_is_reported_with_its_opener(client: Client) -> None:
     assert await popup.opener() is page
 
 
+@repeating
 async def a_popup_of_another_site_is_reported(client: Client) -> None:
     page = await client.page("opener")
     async with page.expect_popup() as waiting:
@@ -89,6 +91,7 @@ async def init_scripts_run_before_the_scripts_of_popups(client: Client) -> None:
         assert await popup.evaluate("first") == client.mark, button
 
 
+@repeating
 async def init_scripts_run_before_the_scripts_of_windows_without_opener(client: Client) -> None:
     context = await client.new_context()
     await context.add_init_script(f"window.planted = '{client.mark}'")
@@ -147,6 +150,7 @@ async def history_goes_back_and_forward_and_reloads(client: Client) -> None:
     assert await page.evaluate("window.kept") is None
 
 
+@repeating
 async def pushed_history_changes_the_url(client: Client) -> None:
     page = await client.page("links")
     await page.click("#push")
@@ -184,6 +188,7 @@ async def a_page_moves_between_sites(client: Client) -> None:
         assert await page.evaluate("location.hostname") == host
 
 
+@repeating
 async def content_can_be_set(client: Client) -> None:
     page = await client.blank_page()
     await page.set_content(f"<title>{client.mark}</title><p>set</p>")

@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 from playwright.async_api import Error
 
-from .client import Client
+from .client import Client, alone, repeating
 
 
+@repeating
 async def values_of_every_kind_pass_both_ways(client: Client) -> None:
     page = await client.page("empty")
     value = {"n": 1.5, "none": None, "list": [True, "é\U0001f411", {"deep": []}], "who": client.mark}
     assert await page.evaluate("value => value", value) == value
 
 
+@repeating
 async def handles_stay_in_the_page(client: Client) -> None:
     page = await client.page("form")
     handle = await page.evaluate_handle("document.querySelectorAll('li')")
@@ -26,6 +28,7 @@ async def handles_stay_in_the_page(client: Client) -> None:
     assert await page.eval_on_selector_all("li", "items => items.map(i => i.textContent)") == ["one", "two", "three"]
 
 
+@repeating
 async def an_exception_comes_back_with_its_text(client: Client) -> None:
     page = await client.page("empty")
     with pytest.raises(Error, match=f"thrown by {client.mark}"):
@@ -81,6 +84,7 @@ async def init_scripts_run_in_order_before_the_page(client: Client) -> None:
     assert await page.evaluate("first") == ["context", "page"]
 
 
+@alone
 async def init_scripts_of_the_first_context_reach_its_popups(client: Client) -> None:
     await client.context.add_init_script(f"window.planted = '{client.mark}'")
     page = await client.page("opener")
@@ -92,6 +96,7 @@ async def init_scripts_of_the_first_context_reach_its_popups(client: Client) -> 
     assert await popup.evaluate("first") == client.mark
 
 
+@repeating
 async def scripts_and_styles_are_added(client: Client) -> None:
     page = await client.page("tall")
     await page.add_script_tag(content="window.added = 5")
@@ -99,6 +104,7 @@ async def scripts_and_styles_are_added(client: Client) -> None:
     assert await page.evaluate("[added, box.offsetWidth]") == [5, 77]
 
 
+@repeating
 async def custom_selectors_of_a_client_are_its_own(client: Client) -> None:
     page = await client.page("form")
     await page.evaluate("document.querySelectorAll('li')[1].dataset.pick = 'me'")

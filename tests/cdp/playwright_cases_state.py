@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .client import Client
+from .client import Client, alone, repeating
 
 STORE = "localStorage.setItem('who', document.title); localStorage.getItem('who')"
 INDEXED = """new Promise((done, fail) => {
@@ -36,12 +36,14 @@ async def cookies_are_set_read_and_cleared(client: Client) -> None:
     assert await client.context.cookies() == []
 
 
+@repeating
 async def a_cookie_of_the_site_comes_back_to_it(client: Client) -> None:
     page = await client.page("empty")
     got = json.loads(await page.evaluate("fetch('api/x').then(response => response.text())"))
     assert got["headers"]["cookie"] == f"who={client.mark}"
 
 
+@alone
 async def the_first_context_starts_without_cookies_or_storage(client: Client) -> None:
     assert await client.context.cookies() == []
     page = await client.blank_page()
@@ -60,6 +62,7 @@ async def local_storage_stays_with_its_context(client: Client) -> None:
     assert await again.evaluate("localStorage.getItem('who')") == f"{client.mark} empty"
 
 
+@repeating
 async def indexed_databases_work(client: Client) -> None:
     page = await client.page("empty")
     assert await page.evaluate(INDEXED) == f"{client.mark} empty"
@@ -79,6 +82,7 @@ async def the_state_of_a_context_moves_to_another(client: Client) -> None:
     assert await page.evaluate("document.cookie") == f"who={client.mark}"
 
 
+@alone
 async def the_state_of_the_first_context_is_its_own(client: Client) -> None:
     page = await client.page("empty")
     await page.evaluate(STORE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .client import Client
+from .client import Client, repeating
 
 # Where service workers are allowed without encryption.
 SECURE = "localhost"
@@ -21,6 +21,7 @@ async def a_worker_is_reported_and_scripted(client: Client) -> None:
     assert page.workers == []
 
 
+@repeating
 async def the_console_of_a_worker_is_heard(client: Client) -> None:
     page = await client.blank_page()
     async with page.expect_console_message(lambda message: "worker of" in message.text) as waiting:
@@ -66,6 +67,7 @@ async def a_service_worker_can_be_blocked(client: Client) -> None:
     assert context.service_workers == []
 
 
+@repeating
 async def a_service_worker_outlives_the_page_that_made_it(client: Client) -> None:
     context = await client.new_context()
     page = await client.page("service", context, SECURE)

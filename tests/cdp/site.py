@@ -62,6 +62,11 @@ class Site:
     def url(self, who: str, name: str, host: str = "a.test") -> str:
         return f"http://{host}:{self.port}/~{who}~/{name}"
 
+    def take_leaks(self) -> list[str]:
+        """What was written down; it is no longer, so that the next test does not fail for it."""
+        leaks, self.leaks = self.leaks, []
+        return leaks
+
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._answer(reader, writer))
         self._open.add(task)

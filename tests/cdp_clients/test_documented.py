@@ -11,7 +11,7 @@ from tests.server.conftest import Server
 
 from .documented import DIRECTORY, NODE, PUPPETEER, example, surroundings
 
-pytestmark = [pytest.mark.server, pytest.mark.browser]
+pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.release]
 
 
 def run(words: list[str], server: Server, cwd: Path) -> str:

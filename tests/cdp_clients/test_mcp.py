@@ -86,27 +86,39 @@ def start(server: Server, project: Path) -> Callable[[Sequence[str]], Started]:
     return lambda words: mcp_server(words, surroundings(server, ""), project)
 
 
-@BOTH
-async def test_two_servers_as_documented_fill_in_a_form_and_see_their_own_page_only(
-    client: Client, server: Server, start: Callable[[Sequence[str]], Started]
+async def greet(
+    client: Client, name: str, server: Server, start: Callable[[Sequence[str]], Started], all_are_there: asyncio.Barrier
 ) -> None:
-    async def greet(name: str, both_are_there: asyncio.Barrier) -> None:
-        async with start(mcp_command(client.heading, server, server.token_of(name))) as mcp:
-            await client.use(mcp, client.navigate, url=FORM)
-            snapshot = await client.use(mcp, client.snapshot)
-            box, button = (_element(client, snapshot, role) for role in ("textbox", "button"))
-            await client.use(mcp, client.fill, **{client.element: box, client.text: name})
-            await client.use(mcp, client.click, **{client.element: button})
-            assert f'"Hello, {name}"' in await client.use(mcp, client.evaluate, function="() => document.title")
-            await both_are_there.wait()
-            assert (await client.use(mcp, client.pages)).count("data:text/html") == 1
+    """Fill in a form; with everybody's on the screen, only the own one is listed."""
+    async with start(mcp_command(client.heading, server, server.token_of(name))) as mcp:
+        await client.use(mcp, client.navigate, url=FORM)
+        snapshot = await client.use(mcp, client.snapshot)
+        box, button = (_element(client, snapshot, role) for role in ("textbox", "button"))
+        await client.use(mcp, client.fill, **{client.element: box, client.text: name})
+        await client.use(mcp, client.click, **{client.element: button})
+        assert f'"Hello, {name}"' in await client.use(mcp, client.evaluate, function="() => document.title")
+        await all_are_there.wait()
+        assert (await client.use(mcp, client.pages)).count("data:text/html") == 1
 
-    both = asyncio.Barrier(2)
+
+@pytest.mark.parametrize(
+    "clients",
+    [
+        [PLAYWRIGHT, DEVTOOLS],
+        pytest.param([PLAYWRIGHT, PLAYWRIGHT, DEVTOOLS, DEVTOOLS], marks=pytest.mark.release),
+    ],
+    ids=len,
+)
+async def test_servers_as_documented_fill_in_a_form_and_see_their_own_page_only(
+    clients: list[Client], server: Server, start: Callable[[Sequence[str]], Started]
+) -> None:
+    all_are_there = asyncio.Barrier(len(clients))
     async with asyncio.TaskGroup() as tasks:
-        for name in ("ada", "bob"):
-            tasks.create_task(greet(name, both))
+        for number, client in enumerate(clients):
+            tasks.create_task(greet(client, f"agent{number}", server, start, all_are_there))
 
 
+@pytest.mark.release
 @BOTH
 async def test_the_session_of_a_server_that_has_ended_makes_room(
     client: Client, server: Server, start: Callable[[Sequence[str]], Started]
@@ -117,6 +129,7 @@ async def test_the_session_of_a_server_that_has_ended_makes_room(
             await client.use(mcp, client.navigate, url=FORM)
 
 
+@pytest.mark.release
 async def test_playwright_mcp_sends_the_token_in_a_header(
     server: Server, start: Callable[[Sequence[str]], Started]
 ) -> None:
@@ -125,6 +138,7 @@ async def test_playwright_mcp_sends_the_token_in_a_header(
         assert "Form" in await PLAYWRIGHT.use(mcp, PLAYWRIGHT.navigate, url=FORM)
 
 
+@pytest.mark.release
 async def test_chrome_devtools_mcp_sends_the_token_in_a_header(
     server: Server, start: Callable[[Sequence[str]], Started]
 ) -> None:
@@ -133,6 +147,7 @@ async def test_chrome_devtools_mcp_sends_the_token_in_a_header(
         assert "about:blank" in await DEVTOOLS.use(mcp, DEVTOOLS.pages)
 
 
+@pytest.mark.release
 async def test_chrome_devtools_mcp_takes_the_address_of_playwright(
     server: Server, start: Callable[[Sequence[str]], Started]
 ) -> None:
@@ -141,6 +156,7 @@ async def test_chrome_devtools_mcp_takes_the_address_of_playwright(
         assert "about:blank" in await DEVTOOLS.use(mcp, DEVTOOLS.pages)
 
 
+@pytest.mark.release
 async def test_chrome_devtools_mcp_tells_its_caller_why_it_was_turned_away(
     server: Server, start: Callable[[Sequence[str]], Started]
 ) -> None:
@@ -148,6 +164,7 @@ async def test_chrome_devtools_mcp_tells_its_caller_why_it_was_turned_away(
         assert '"code":"unauthenticated"' in await mcp.failure("list_pages")
 
 
+@pytest.mark.release
 async def test_a_trace_of_the_whole_browser_is_refused(
     server: Server, start: Callable[[Sequence[str]], Started]
 ) -> None:

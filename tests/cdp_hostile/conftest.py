@@ -1,22 +1,23 @@
-"""Servers with one Chromium for everybody, of both builds, and the two parties in it: a victim and an attacker."""
+"""One Chromium of the worker's server, and the two parties in it: a victim and an attacker."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 import pytest_asyncio
-from tests.cdp.endpoint import broker
 from tests.cdp_life.conftest import ws_of
-from tests.server.conftest import Server
+from tests.server.conftest import Server, browser_pids
 
 from .hostile import Hostile, hostile
 from .sessions import Sessions
 from .site import Site, serving
 from .victim import Victim, victim_at
+
+# Of the worker's server: sessions end with their connection.
+POOL = "bound"
 
 
 class Scene(NamedTuple):
@@ -49,47 +50,29 @@ def site() -> Iterator[Site]:
         yield live
 
 
-@contextmanager
-def of_build(directory: Path, build: str, more: str = "") -> Iterator[Server]:
-    with broker(directory, f'browser = "{build}"\n{more}', warm=1) as server:
-        yield server
-
-
-def debug_ports(server: Server) -> list[str]:
-    """Where the server's browsers themselves listen."""
+def debug_port(server: Server, pool: str = POOL) -> int:
+    """Where the one browser of that pool itself listens."""
     flag = "--remote-debugging-port="
-    words = [word for process in server.browsers() for word in process.cmdline() if word.startswith(flag)]
-    return sorted({word.removeprefix(flag) for word in words})
+    with server.client() as admin:
+        (pid,) = browser_pids(admin, pool)
+    (port,) = [word.removeprefix(flag) for word in psutil.Process(pid).cmdline() if word.startswith(flag)]
+    return int(port)
 
 
-@pytest.fixture(scope="session")
-def server(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The light build."""
-    with of_build(tmp_path_factory.mktemp("shell"), "headless-shell") as server:
-        yield server
+@pytest.fixture
+def server(shared_server: Server) -> Server:
+    return shared_server
 
 
-@pytest.fixture(scope="session")
-def full_server(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The full browser."""
-    with of_build(tmp_path_factory.mktemp("full"), "chromium") as server:
-        yield server
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def settled(server: Server, site: Site) -> AsyncIterator[Scene]:
-    """The two parties, for all tests of a module."""
+@pytest_asyncio.fixture
+async def scene(server: Server, site: Site) -> AsyncIterator[Scene]:
+    """The two parties; after the test the victim is as it was, and the attacker has heard nothing of it."""
     site.may_finish.clear()
+    url = ws_of(server, f"pool={POOL}")
     async with (
-        victim_at(ws_of(server), server.token_of("victim"), site) as victim,
-        hostile(ws_of(server), server.token_of("attacker")) as attacker,
+        victim_at(url, server.token_of("victim"), site) as victim,
+        hostile(url, server.token_of("attacker")) as attacker,
     ):
         yield Scene(server, site, victim, attacker, await Sessions.of(attacker, site))
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def scene(settled: Scene) -> AsyncIterator[Scene]:
-    """The same, and after the test the victim is as it was, and the attacker has heard nothing of it."""
-    yield settled
-    await settled.victim.check()
-    assert settled.attacker.leaks(settled.victim.secrets) == []
+        await victim.check()
+        assert attacker.leaks(victim.secrets) == []

@@ -12,10 +12,10 @@ from .site import Site
 from .victim import LOOK
 
 
-async def look_around(server: Server, site: Site) -> Message:
+async def look_around(server: Server, site: Site, pool: str) -> Message:
     """How the browser looks to a new session, which tries everything that usually works."""
     mark = f"fresh{secrets.token_hex(8)}"
-    async with wire_client(ws_of(server), server.token_of("fresh")) as client:
+    async with wire_client(ws_of(server, f"pool={pool}"), server.token_of("fresh")) as client:
         page = await client.page()
         await client.call("Page.enable", {}, page)
         await client.call("Page.navigate", {"url": site.url(mark)}, page)

@@ -18,7 +18,7 @@ from picows.websockets import ClientConnection, ConnectionClosed, connect
 from tests.cdp_life.wire_client import LIMIT_S, CdpError, Message, WireClient
 
 # A volley is over when all is answered, or when nothing has been heard for so long: some methods are never answered.
-QUIET_S = 5.0
+QUIET_S = 1.0
 
 
 class Shot(NamedTuple):

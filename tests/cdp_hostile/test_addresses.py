@@ -11,7 +11,7 @@ import pytest
 from .conftest import Scene
 from .hostile import Shot
 
-pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 FILE = "file:///etc/passwd"
 # What is in that file on every machine, and on no page of the site.
@@ -98,32 +98,34 @@ async def test_no_command_sends_a_page_outside_the_web(scene: Scene) -> None:
     await pages_end_on_the_web(scene)
 
 
-@pytest.mark.parametrize("url", [FILE, "chrome://version/", "view-source:http://localhost/", "devtools://devtools/"])
-async def test_no_script_sends_a_page_outside_the_web(url: str, scene: Scene) -> None:
+async def test_no_script_sends_a_page_outside_the_web_and_none_in_a_world_that_may_read_every_site(
+    scene: Scene,
+) -> None:
     attacker = scene.attacker
+    for url in (FILE, "chrome://version/", "devtools://devtools/"):
+        page = await at_the_site(scene)
+        tried = await attacker.value(BY_SCRIPT % json.dumps(url), page, userGesture=True)
+        assert len(tried) == 9
+        assert await attacker.value("location.protocol", page) == "http:"
     page = await at_the_site(scene)
-    tried = await attacker.value(BY_SCRIPT % json.dumps(url), page, userGesture=True)
-    assert len(tried) == 9
-    assert await attacker.value("location.protocol", page) == "http:"
+    frame_id = (await attacker.call("Target.getTargetInfo", {}, page))["targetInfo"]["targetId"]
+    told = {"frameId": frame_id, "grantUniveralAccess": True, "worldName": "all"}
+    world = (await attacker.call("Page.createIsolatedWorld", told, page))["executionContextId"]
+    await attacker.value(BY_SCRIPT % json.dumps(FILE), page, contextId=world, userGesture=True)
     await pages_end_on_the_web(scene)
 
 
-@pytest.mark.parametrize("url", [FILE, "chrome://version/"])
-async def test_no_redirect_leads_outside_the_web(url: str, scene: Scene) -> None:
+async def test_no_redirect_and_no_made_up_answer_leads_outside_the_web(scene: Scene) -> None:
     attacker = scene.attacker
     target_id, page = await attacker.open_page("about:blank")
-    redirect = scene.site.url("attackers", f"redirect?to={quote(url)}")
-    told = await attacker.call("Page.navigate", {"url": redirect}, page)
-    assert told["errorText"] == "net::ERR_UNSAFE_REDIRECT"
-    resource = {"url": redirect, "frameId": target_id, "options": {"disableCache": True, "includeCredentials": True}}
-    loaded = await attacker.call("Network.loadNetworkResource", resource, page)
-    assert loaded["resource"]["success"] is False
-    await pages_end_on_the_web(scene)
-
-
-async def test_no_made_up_answer_leads_outside_the_web(scene: Scene) -> None:
-    attacker = scene.attacker
-    _, page = await attacker.open_page("about:blank")
+    for url in (FILE, "chrome://version/"):
+        redirect = scene.site.url("attackers", f"redirect?to={quote(url)}")
+        told = await attacker.call("Page.navigate", {"url": redirect}, page)
+        assert told["errorText"] == "net::ERR_UNSAFE_REDIRECT"
+        options = {"disableCache": True, "includeCredentials": True}
+        resource = {"url": redirect, "frameId": target_id, "options": options}
+        loaded = await attacker.call("Network.loadNetworkResource", resource, page)
+        assert loaded["resource"]["success"] is False
     await attacker.call("Fetch.enable", {"patterns": [{"urlPattern": "*"}]}, page)
     navigating = await attacker.send("Page.navigate", {"url": scene.site.url("attackers", "text")}, page)
     paused = await attacker.event("Fetch.requestPaused")
@@ -131,14 +133,4 @@ async def test_no_made_up_answer_leads_outside_the_web(scene: Scene) -> None:
     answer["responseHeaders"] = [{"name": "Location", "value": FILE}]
     await attacker.call("Fetch.fulfillRequest", answer, page)
     assert (await attacker.result(navigating))["errorText"] == "net::ERR_UNSAFE_REDIRECT"
-    await pages_end_on_the_web(scene)
-
-
-async def test_a_world_that_may_read_every_site_does_not_read_files(scene: Scene) -> None:
-    attacker = scene.attacker
-    page = await at_the_site(scene)
-    frame_id = (await attacker.call("Target.getTargetInfo", {}, page))["targetInfo"]["targetId"]
-    told = {"frameId": frame_id, "grantUniveralAccess": True, "worldName": "all"}
-    world = (await attacker.call("Page.createIsolatedWorld", told, page))["executionContextId"]
-    await attacker.value(BY_SCRIPT % json.dumps(FILE), page, contextId=world, userGesture=True)
     await pages_end_on_the_web(scene)

@@ -11,7 +11,7 @@ from tests.cdp_life.wire_client import CdpError
 from .conftest import Scene
 from .hostile import Shot
 
-pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 READ = "Promise.all([...document.querySelector('#file').files].map(file => file.text()))"
 
@@ -51,38 +51,35 @@ async def test_no_file_of_the_machine_is_put_into_a_page(scene: Scene) -> None:
     assert await attacker.value(READ, page) == []
 
 
-async def test_files_are_not_dropped_on_a_page(scene: Scene) -> None:
+async def test_files_are_not_dropped_on_a_page_nor_is_it_sent_to_one_by_what_is_dropped(scene: Scene) -> None:
     attacker, page = scene.attacker, scene.page
-    uris: dict[str, Any] = {"items": [], "dragOperationsMask": 1, "files": ["/etc/passwd"]}
-    drags = [uris]
+    drags: list[dict[str, Any]] = [{"items": [], "dragOperationsMask": 1, "files": ["/etc/passwd"]}]
     for mime_type in ("text/uri-list", "Text/URI-List; charset=x", " text/uri-list"):
         drags.append({"items": [{"mimeType": mime_type, "data": "file:///etc/passwd"}], "dragOperationsMask": 1})
     for data in drags:
         for step in ("dragEnter", "dragOver", "drop"):
             with pytest.raises(CdpError):
                 await attacker.call("Input.dispatchDragEvent", {"type": step, "x": 9, "y": 9, "data": data}, page)
+    for mime_type in ("text/plain", "text/html", "text/x-moz-url", "DownloadURL", "url"):
+        data = {"items": [{"mimeType": mime_type, "data": "file:///etc/passwd"}], "dragOperationsMask": 1}
+        for step in ("dragEnter", "dragOver", "drop"):
+            await attacker.send("Input.dispatchDragEvent", {"type": step, "x": 300, "y": 300, "data": data}, page)
+        assert await attacker.value("location.protocol", page) == "http:"
 
 
-@pytest.mark.parametrize("mime_type", ["text/plain", "text/html", "text/x-moz-url", "DownloadURL", "url"])
-async def test_a_page_is_not_sent_to_a_file_by_what_is_dropped_on_it(mime_type: str, scene: Scene) -> None:
-    attacker, page = scene.attacker, scene.page
-    data = {"items": [{"mimeType": mime_type, "data": "file:///etc/passwd"}], "dragOperationsMask": 1}
-    for step in ("dragEnter", "dragOver", "drop"):
-        await attacker.send("Input.dispatchDragEvent", {"type": step, "x": 300, "y": 300, "data": data}, page)
-    assert await attacker.value("location.protocol", page) == "http:"
-
-
-@pytest.mark.parametrize("behavior", ["allow", "allowAndName", "default"])
-async def test_nothing_is_downloaded_to_where_the_client_says(behavior: str, scene: Scene, tmp_path: Path) -> None:
+async def test_nothing_is_downloaded_to_where_the_client_says(scene: Scene, tmp_path: Path) -> None:
     attacker = scene.attacker
-    scene.site.may_finish.set()
-    told = {"behavior": behavior, "downloadPath": str(tmp_path), "eventsEnabled": True}
-    await attacker.call("Page.setDownloadBehavior", told, scene.page)
-    await attacker.call("Browser.setDownloadBehavior", told)
-    await attacker.value(f"location.href = '/{scene.sessions.mark}/download'; 1", scene.page)
-    begun = await attacker.event("Page.downloadWillBegin")
-    done = await attacker.event(
-        "Browser.downloadProgress", lambda told: told["guid"] == begun["guid"] and told["state"] != "inProgress"
-    )
-    assert done["state"] == ("canceled" if behavior == "default" else "completed")
+    for behavior in ("allow", "allowAndName", "default"):
+        told = {"behavior": behavior, "downloadPath": str(tmp_path), "eventsEnabled": True}
+        await attacker.call("Page.setDownloadBehavior", told, scene.page)
+        await attacker.call("Browser.setDownloadBehavior", told)
+        await attacker.value(f"location.href = '/{scene.sessions.mark}/download'; 1", scene.page)
+        begun = await attacker.event("Page.downloadWillBegin")
+        scene.site.may_finish.set()
+        done = await attacker.event("Browser.downloadProgress", lambda told, begun=begun: is_end_of(begun, told))
+        assert done["state"] == ("canceled" if behavior == "default" else "completed")
     assert list(tmp_path.iterdir()) == []
+
+
+def is_end_of(begun: dict[str, Any], told: dict[str, Any]) -> bool:
+    return bool(told["guid"] == begun["guid"] and told["state"] != "inProgress")

@@ -9,12 +9,13 @@ import httpx
 import pytest
 from tests.cdp_life.conftest import ws_of
 from tests.cdp_life.wire_client import CdpError
+from tests.server.conftest import Server
 
-from .conftest import Scene
+from .conftest import POOL, Scene
 from .hostile import Shot, hostile
 from .sessions import KINDS
 
-pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 EVERYTHING = [{}]
 
@@ -69,19 +70,42 @@ def grabs(scene: Scene) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_nothing_of_the_victims_can_be_named(kind: str, scene: Scene) -> None:
-    session_id = scene.sessions.by_kind[kind]
-    answered = await scene.attacker.volley(Shot(method, params, session_id) for method, params in grabs(scene))
-    assert [(shot.method, answer) for shot, answer in answered if answer is None or "error" not in answer] == []
+# What reaches the whole browser.
+DENIED = (
+    *("Browser.crash", "Browser.crashGpuProcess", "Browser.getBrowserCommandLine", "Browser.getHistograms"),
+    *("SystemInfo.getInfo", "SystemInfo.getProcessInfo", "Tracing.start", "Tracing.end", "Tethering.bind"),
+    *("Memory.simulatePressureNotification", "Memory.getBrowserSamplingProfile", "Target.setRemoteLocations"),
+    *("Extensions.loadUnpacked", "PWA.install", "Cast.enable", "Browser.executeBrowserCommand"),
+)
 
 
-async def test_a_stream_of_the_victims_is_not_read(scene: Scene) -> None:
-    """Handles are short numbers, so an own one may have the same; never the same content."""
-    for session_id in scene.sessions.by_kind.values():
-        shots = [Shot("IO.read", {"handle": str(number)}, session_id) for number in range(1, 20)]
-        answered = await scene.attacker.volley(shots)
-        assert [answer for _, answer in answered if answer is None or "error" not in answer] == []
+def not_flat(own: str) -> list[tuple[str, dict[str, Any]]]:
+    """Ways to a session whose messages would be wrapped in others."""
+    return [
+        ("Target.attachToTarget", {"targetId": own}),
+        ("Target.attachToTarget", {"targetId": own, "flatten": False}),
+        ("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": False}),
+        ("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": False}),
+    ]
+
+
+async def test_nothing_of_the_victims_and_nothing_of_the_browsers_can_be_named_in_any_session(scene: Scene) -> None:
+    attacker = scene.attacker
+    # Handles of streams are short numbers, so an own one may have the same; never the same content.
+    streams = [("IO.read", {"handle": str(number)}) for number in range(1, 20)]
+    wanted = [*grabs(scene), *not_flat(scene.sessions.ids["targetId"]), *streams]
+    for kind in KINDS:
+        session_id = scene.sessions.by_kind[kind]
+        answered = await attacker.volley(Shot(method, params, session_id) for method, params in wanted)
+        granted = [(shot.method, answer) for shot, answer in answered if answer is None or "error" not in answer]
+        assert granted == [], kind
+        answered = await attacker.volley(Shot(method, {}, session_id) for method in DENIED)
+        codes = [answer["error"]["message"].partition(":")[0] for _, answer in answered if answer]
+        assert codes == ["policy_denied"] * len(DENIED), kind
+    for name in ("sessionId", "frameSessionId", "workerSessionId"):
+        with pytest.raises(CdpError) as refused:
+            await attacker.call("Runtime.evaluate", {"expression": "document.title"}, scene.victim.ids[name])
+        assert refused.value.code == -32001
 
 
 async def test_nobody_is_told_of_targets_that_come_and_go_elsewhere(scene: Scene) -> None:
@@ -108,46 +132,13 @@ async def test_nobody_is_told_of_targets_that_come_and_go_elsewhere(scene: Scene
     assert attacker.leaks(opened) == []
 
 
-async def test_a_session_of_the_victims_is_not_there(scene: Scene) -> None:
-    ids = scene.victim.ids
-    for name in ("sessionId", "frameSessionId", "workerSessionId"):
-        with pytest.raises(CdpError) as refused:
-            await scene.attacker.call("Runtime.evaluate", {"expression": "document.title"}, ids[name])
-        assert refused.value.code == -32001
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_sessions_that_are_not_flat_are_refused(kind: str, scene: Scene) -> None:
-    own = scene.sessions.ids["targetId"]
-    for method, params in (
-        ("Target.attachToTarget", {"targetId": own}),
-        ("Target.attachToTarget", {"targetId": own, "flatten": False}),
-        ("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": False}),
-        ("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": False, "flatten": False}),
-    ):
-        with pytest.raises(CdpError):
-            await scene.attacker.call(method, params, scene.sessions.by_kind[kind])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_what_reaches_the_whole_browser_is_denied(kind: str, scene: Scene) -> None:
-    methods = (
-        *("Browser.crash", "Browser.crashGpuProcess", "Browser.getBrowserCommandLine", "Browser.getHistograms"),
-        *("SystemInfo.getInfo", "SystemInfo.getProcessInfo", "Tracing.start", "Tracing.end", "Tethering.bind"),
-        *("Memory.simulatePressureNotification", "Memory.getBrowserSamplingProfile", "Target.setRemoteLocations"),
-        *("Extensions.loadUnpacked", "PWA.install", "Cast.enable", "Browser.executeBrowserCommand"),
-    )
-    answered = await scene.attacker.volley(Shot(one, {}, scene.sessions.by_kind[kind]) for one in methods)
-    assert [answer["error"]["message"].partition(":")[0] for _, answer in answered if answer] == [
-        "policy_denied" for _ in methods
-    ]
-
-
-async def test_what_was_denied_is_audited_and_counted(scene: Scene) -> None:
-    with scene.server.agent("prober") as prober, scene.server.client() as admin:
+async def test_what_was_denied_is_audited_and_counted(server: Server) -> None:
+    with server.agent("prober") as prober, server.client() as admin:
         token = str(prober.headers["Authorization"]).removeprefix("Bearer ")
         before = denied_total(admin)
-        await deny_one(scene, token)
+        async with hostile(ws_of(server), token) as client:
+            with pytest.raises(CdpError):
+                await client.call("Tethering.bind", {"port": 9})
         entries = admin.get("/audit", params={"agentId": "prober"}).json()["entries"]
         assert [(one["verb"], one["detail"]) for one in entries if one["verb"] == "cdp_denied"] == [
             ("cdp_denied", "Tethering.bind")
@@ -161,30 +152,11 @@ def denied_total(admin: httpx.Client) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
-async def deny_one(scene: Scene, token: str) -> None:
-    async with hostile(ws_of(scene.server), token) as client:
-        with pytest.raises(CdpError):
-            await client.call("Tethering.bind", {"port": 9})
-
-
-async def test_who_holds_a_tab_of_the_victims_is_not_told(scene: Scene) -> None:
+async def test_the_victims_tab_and_session_are_no_doors_and_nobody_is_told_who_holds_them(scene: Scene) -> None:
     """Not even by having to wait: a message about a tab that is held is refused like one about no tab at all."""
-    tab_id = scene.session_of(scene.victim.mark)["tabs"][0]["tabId"]
-    with scene.server.agent("victim") as owner:
-        ticket = owner.post(f"/tabs/{tab_id}/lock", json={"controllerId": "holder"}).json()["ticket"]
-        for policy in ("fail", "wait"):
-            url = ws_of(scene.server, f"cdpWaitPolicy={policy}")
-            async with hostile(url, scene.server.token_of("attacker")) as other:
-                for method in ("Target.closeTarget", "Target.activateTarget"):
-                    with pytest.raises(CdpError, match="No target with given id found"):
-                        await other.call(method, {"targetId": scene.victim.target_id})
-        assert owner.delete(f"/tabs/{tab_id}/lock", params={"ticket": ticket}).status_code == 204
-
-
-async def test_the_victims_tab_and_session_are_no_doors(scene: Scene) -> None:
+    session = scene.session_of(scene.victim.mark)
+    tab = session["tabs"][0]
     with scene.server.agent("attacker") as attacker:
-        session = scene.session_of(scene.victim.mark)
-        tab = session["tabs"][0]
         refusals: list[httpx.Response] = [
             attacker.get(f"/json/close/{tab['tabId']}"),
             attacker.get(f"/json/activate/{tab['tabId']}"),
@@ -195,6 +167,15 @@ async def test_the_victims_tab_and_session_are_no_doors(scene: Scene) -> None:
         assert [one.status_code for one in refusals if one.status_code < 400] == []
         assert json.dumps(attacker.get("/json/list").json()).count(tab["tabId"]) == 0
         assert [scene.victim.mark for one in refusals if scene.victim.mark in one.text] == []
+    with scene.server.agent("victim") as owner:
+        ticket = owner.post(f"/tabs/{tab['tabId']}/lock", json={"controllerId": "holder"}).json()["ticket"]
+        for policy in ("fail", "wait"):
+            url = ws_of(scene.server, f"pool={POOL}&cdpWaitPolicy={policy}")
+            async with hostile(url, scene.server.token_of("attacker")) as other:
+                for method in ("Target.closeTarget", "Target.activateTarget"):
+                    with pytest.raises(CdpError, match="No target with given id found"):
+                        await other.call(method, {"targetId": scene.victim.target_id})
+        assert owner.delete(f"/tabs/{tab['tabId']}/lock", params={"ticket": ticket}).status_code == 204
 
 
 HANDSHAKE = {

@@ -9,10 +9,10 @@ import pytest
 from tests.cdp_life.conftest import ws_of
 from tests.cdp_life.wire_client import CdpError
 
-from .conftest import Scene
+from .conftest import POOL, Scene
 from .hostile import hostile
 
-pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 # Ids of messages that must be refused; those that are not in the form of one are answered without.
 FIRST_ID = 1_000
@@ -65,9 +65,8 @@ def texts(scene: Scene, own_target: str, own_session: str) -> Iterator[str]:
 
 
 async def test_no_message_has_a_second_meaning(scene: Scene) -> None:
-    own = scene.sessions.ids["targetId"]
     token = scene.server.token_of("attacker")
-    async with hostile(ws_of(scene.server), token) as other:
+    async with hostile(ws_of(scene.server, f"pool={POOL}"), token) as other:
         own_session = await other.page()
         own = (await other.pages())[0]["targetId"]
         count = 0
@@ -81,14 +80,11 @@ async def test_no_message_has_a_second_meaning(scene: Scene) -> None:
         assert other.leaks(scene.victim.secrets) == []
         # The messages were for others: its own page is there.
         assert await other.value("1 + 1", own_session) == 2
-
-
-@pytest.mark.parametrize("id", [-1_000_000_001, -(2**31), 2**31, 2**53, 2**63, -(2**63)])
-async def test_ids_that_are_not_the_clients_to_use_are_refused(id: int, scene: Scene) -> None:
-    for method in ("Browser.getVersion", "Target.attachToBrowserTarget", "Target.createBrowserContext"):
-        await scene.attacker.say(json.dumps({"id": id, "method": method}), id)
-    await scene.attacker.call("Browser.getVersion")
-    assert "result" not in scene.attacker.answers.get(id, {})
+        for id in (-1_000_000_001, -(2**31), 2**31, 2**53, 2**63, -(2**63)):
+            for method in ("Browser.getVersion", "Target.attachToBrowserTarget", "Target.createBrowserContext"):
+                await other.say(json.dumps({"id": id, "method": method}), id)
+            await other.call("Browser.getVersion")
+            assert "result" not in other.answers.get(id, {}), id
 
 
 async def test_what_a_page_says_is_never_taken_for_a_message(scene: Scene) -> None:

@@ -9,7 +9,7 @@ import pytest
 from .conftest import Scene
 from .hostile import Shot
 
-pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 KEPT = """(async () => [document.cookie, Object.keys(localStorage), await caches.keys(),
   (await indexedDB.databases()).map(each => each.name), (await navigator.serviceWorker.getRegistrations()).length])()"""
@@ -64,14 +64,10 @@ def clears(scene: Scene) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["root", *PAGE_KINDS])
-async def test_what_the_victim_keeps_is_not_told(kind: str, scene: Scene) -> None:
-    session_id = scene.sessions.by_kind[kind]
-    await scene.attacker.volley(Shot(method, params, session_id) for method, params in looks(scene))
-
-
-async def test_what_is_emptied_is_the_attackers_own(scene: Scene) -> None:
-    for kind in ("root", *PAGE_KINDS):
-        session_id = scene.sessions.by_kind[kind]
-        await scene.attacker.volley(Shot(method, params, session_id) for method, params in clears(scene))
+async def test_what_the_victim_keeps_is_not_told_and_what_is_emptied_is_the_attackers_own(scene: Scene) -> None:
+    sessions = [scene.sessions.by_kind[kind] for kind in ("root", *PAGE_KINDS)]
+    for commands in (looks(scene), clears(scene)):
+        await scene.attacker.volley(
+            Shot(method, params, session_id) for session_id in sessions for method, params in commands
+        )
     assert await scene.attacker.value(KEPT, scene.page) == ["", [], [], [], 0]

@@ -1,4 +1,4 @@
-"""A server whose clients live by their connections, and Playwright to connect to it."""
+"""The worker's server, clients of it, and Playwright to connect to it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import Playwright, async_playwright
-from tests.server.conftest import Server, site, with_settings
+from tests.server.conftest import Server, site
 from tests.server.effects_site import EffectsSite
 from tests.server.local_site import serving
 
@@ -18,27 +18,17 @@ from .wire_client import LIMIT_S
 
 __all__ = ["site"]
 
-# One Chromium for all; who leaves is gone after a second, so that tests need not wait ten.
-SETTINGS = {
-    "POOLS__DEFAULT__BROWSERS_MAX": "1",
-    "POOLS__DEFAULT__SESSIONS_PER_BROWSER": "60",
-    "POOLS__DEFAULT__MAX_ACTIVE": "60",
-    "POOLS__DEFAULT__WARM": "1",
-    "POOLS__DEFAULT__DISCONNECT_GRACE_S": "1",
-}
-
 ON_PLAYWRIGHTS_LOOP = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with with_settings(tmp_path_factory.mktemp("server") / "state", SETTINGS) as server:
-        yield server
+@pytest.fixture
+def server(shared_server: Server) -> Server:
+    return shared_server
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture
 def token(server: Server) -> str:
-    """Of the agent ada."""
+    """A token of the agent ada."""
     return server.token_of("ada")
 
 

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from typing import Any
 import httpx
 import pytest
 from playwright.async_api import Error, Playwright
-from tests.server.conftest import Server, open_session, release, with_settings
+from tests.server.conftest import Server, open_session, release
 
 from tabherd.edge.cdp.tickets import KEY_FILE, Tickets, ensure_key
 from tabherd.edge.cdp.wish import Wish
 
-from .conftest import ON_PLAYWRIGHTS_LOOP, SETTINGS, host_of, sessions_of, until, ws_of
+from .conftest import ON_PLAYWRIGHTS_LOOP, host_of, until, ws_of
 from .wire_client import LIMIT_S, CdpError, WireClient, wire_client
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -35,18 +35,14 @@ PUPPETEER = {"User-Agent": "Puppeteer 25.16.0"}
 PUPPETEER_DIR = Path(__file__).parents[1] / "cdp" / "puppeteer"
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with room for one session."""
-    settings = SETTINGS | {"POOLS__DEFAULT__MAX_ACTIVE": "1", "POOLS__DEFAULT__DISCONNECT_GRACE_S": "0"}
-    with with_settings(tmp_path_factory.mktemp("small") / "state", settings) as server:
-        yield server
+# Where there is room for one session.
+SOLO = "pool=solo"
 
 
 @asynccontextmanager
-async def all_taken(server: Server, token: str) -> AsyncIterator[WireClient]:
+async def all_taken(server: Server) -> AsyncIterator[WireClient]:
     """While somebody has the only place."""
-    async with wire_client(ws_of(server), token) as client:
+    async with wire_client(ws_of(server, SOLO), server.token_of("first")) as client:
         yield client
 
 
@@ -75,123 +71,81 @@ def credential_of(server: Server, agent_id: str) -> str:
 # --- Credentials ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/", "/devtools/browser", "/devtools/page/tab_x"])
-async def test_nobody_gets_in_without_a_credential(path: str, server: Server) -> None:
-    status, error = await refused(f"ws://{host_of(server)}{path}")
-    assert (status, error["code"]) == (401, "unauthenticated")
+async def test_nobody_gets_in_without_a_good_credential(server: Server) -> None:
+    for address in ("/", "/devtools/browser", "/devtools/page/tab_x", "/?token=th_wrong"):
+        status, error = await refused(f"ws://{host_of(server)}{address}")
+        assert (status, error["code"]) == (401, "unauthenticated"), address
+    async with wire_client(ws_of(server), headers=PUPPETEER, user_agent_header=None) as blind:
+        # It speaks no protocol, and is told all the same.
+        await blind.connection.send("what?")
+        code, reason = await blind.closed()
+        assert (code, reason.partition(":")[0]) == (4401, "unauthenticated")
 
 
-async def test_a_wrong_token_is_refused(server: Server) -> None:
-    status, error = await refused(ws_of(server, "token=th_wrong"))
-    assert (status, error["code"]) == (401, "unauthenticated")
-
-
-async def test_only_an_admin_acts_for_others(server: Server, token: str) -> None:
+async def test_nobody_gets_in_with_too_narrow_a_credential(server: Server, token: str) -> None:
     status, error = await refused(ws_of(server, f"token={token}&agent=bob"))
     assert (status, error["code"], error["details"]["field"]) == (403, "forbidden", "agent")
-
-
-@pytest.mark.parametrize("scopes", [["browse"], ["evaluate"]])
-async def test_a_credential_that_may_not_run_scripts_may_not_connect(scopes: list[str], server: Server) -> None:
-    with server.agent("limited", scopes) as limited:
-        (missing,) = {"browse", "evaluate"} - set(scopes)
-        status, error = await refused(ws_of(server), str(limited.headers["Authorization"]).removeprefix("Bearer "))
-        assert (status, error["code"], error["details"]["scope"]) == (403, "forbidden", missing)
+    for scope, missing in (("browse", "evaluate"), ("evaluate", "browse")):
+        with server.agent("limited", [scope]) as limited:
+            status, error = await refused(ws_of(server), str(limited.headers["Authorization"]).removeprefix("Bearer "))
+            assert (status, error["code"], error["details"]["scope"]) == (403, "forbidden", missing)
 
 
 # --- Tickets ----------------------------------------------------------------------------------------------------
 
 
-def forged(server: Server) -> str:
-    return Tickets(b"x" * 32).sign("crd_x", "ada", Wish())
-
-
-def expired(server: Server) -> str:
-    return tickets_of(server).sign(credential_of(server, "ada"), "ada", Wish(), expires_at=1)
-
-
-def altered(server: Server) -> str:
-    """A good one, for somebody else."""
-    good = tickets_of(server).sign(credential_of(server, "ada"), "ada", Wish())
+async def test_a_ticket_that_is_not_good_is_refused_everywhere(server: Server) -> None:
+    tickets, credential_id = tickets_of(server), credential_of(server, "ada")
+    good = tickets.sign(credential_id, "ada", Wish())
     raw = base64.urlsafe_b64decode(good + "=" * (-len(good) % 4))
-    return base64.urlsafe_b64encode(raw.replace(b'"ada"', b'"bob"')).rstrip(b"=").decode()
-
-
-def of_no_credential(server: Server) -> str:
-    return tickets_of(server).sign("crd_nobody", "ada", Wish())
-
-
-def not_one(server: Server) -> str:
-    return "th_" + "a" * 60
-
-
-@pytest.mark.parametrize("make", [forged, expired, altered, of_no_credential, not_one])
-async def test_a_ticket_that_is_not_good_is_refused_everywhere(make: Any, server: Server) -> None:
-    ticket = make(server)
-    for url in (f"ws://{host_of(server)}/devtools/browser/{ticket}", ws_of(server, f"ticket={ticket}")):
-        status, error = await refused(url)
-        assert (status, error["code"]) == (401, "unauthenticated")
-    with httpx.Client(base_url=server.record["url"]) as anybody:
-        assert anybody.get("/json/version", params={"ticket": ticket}).status_code == 401
-
-
-async def test_a_ticket_that_an_agent_signed_for_another_is_worth_nothing(server: Server) -> None:
-    ticket = tickets_of(server).sign(credential_of(server, "ada"), "bob", Wish())
-    status, error = await refused(ws_of(server, f"ticket={ticket}"))
+    bad = {
+        "of another key": Tickets(b"x" * 32).sign("crd_x", "ada", Wish()),
+        "expired": tickets.sign(credential_id, "ada", Wish(), expires_at=1),
+        "altered": base64.urlsafe_b64encode(raw.replace(b'"ada"', b'"bob"')).rstrip(b"=").decode(),
+        "of no credential": tickets.sign("crd_nobody", "ada", Wish()),
+        "no ticket": "th_" + "a" * 60,
+    }
+    for what, ticket in bad.items():
+        for url in (f"ws://{host_of(server)}/devtools/browser/{ticket}", ws_of(server, f"ticket={ticket}")):
+            status, error = await refused(url)
+            assert (status, error["code"]) == (401, "unauthenticated"), what
+        assert httpx.get(f"{server.record['url']}/json/version", params={"ticket": ticket}).status_code == 401, what
+    # One agent's credential is not good for another agent, whoever signed that.
+    status, error = await refused(ws_of(server, f"ticket={tickets.sign(credential_id, 'bob', Wish())}"))
     assert (status, error["code"]) == (403, "forbidden")
 
 
-async def test_a_ticket_for_one_session_does_not_open_the_pages_of_another(server: Server, ada: httpx.Client) -> None:
-    one, other = open_session(ada), open_session(ada)
-    ticket = one["webSocketDebuggerUrl"].rpartition("/")[2]
-    tab_id = other["tabs"][0]["tabId"]
+async def test_sessions_of_others_do_not_exist_and_a_ticket_opens_no_other_session(
+    server: Server, ada: httpx.Client, bob: httpx.Client, token: str
+) -> None:
+    one, other, theirs = open_session(ada), open_session(ada), open_session(bob)
+    ticket, tab_id = one["webSocketDebuggerUrl"].rpartition("/")[2], other["tabs"][0]["tabId"]
     status, error = await refused(f"ws://{host_of(server)}/devtools/page/{tab_id}?ticket={ticket}")
     assert (status, error["code"]) == (404, "tab_not_found")
-    for session in (one, other):
-        release(ada, session)
+    for session_id in (theirs["sessionId"], "ses_none"):
+        status, error = await refused(ws_of(server, f"session={session_id}"), token)
+        assert (status, error["code"]) == (404, "session_not_found")
 
 
-async def test_the_address_of_a_session_is_worth_nothing_after_a_takeover(server: Server, admin: httpx.Client) -> None:
+async def test_the_address_of_a_session_is_worth_nothing_after_a_takeover_and_after_its_end(
+    server: Server, admin: httpx.Client
+) -> None:
     session = open_session(admin, agentId="ada")
     assert admin.post(f"/sessions/{session['sessionId']}/takeover", json={"agentId": "ada"}).status_code == 200
-    status, error = await refused(session["webSocketDebuggerUrl"])
-    assert (status, error["code"]) == (409, "lease_lost")
     again = admin.get(f"/sessions/{session['sessionId']}").json()
     async with wire_client(again["webSocketDebuggerUrl"]) as client:
         assert len(await client.pages()) == 1
     release(admin, again)
+    for view in (session, again):
+        status, error = await refused(view["webSocketDebuggerUrl"])
+        assert (status, error["code"]) == (409, "lease_lost")
 
 
-async def test_the_address_of_a_session_is_worth_nothing_after_its_end(server: Server, ada: httpx.Client) -> None:
-    session = open_session(ada)
-    release(ada, session)
-    status, error = await refused(session["webSocketDebuggerUrl"])
-    assert (status, error["code"]) == (409, "lease_lost")
-
-
-async def test_the_session_of_another_agent_does_not_exist(
-    server: Server, ada: httpx.Client, bob: httpx.Client
-) -> None:
-    session = open_session(bob)
-    token = str(ada.headers["Authorization"]).removeprefix("Bearer ")
-    for query in (f"session={session['sessionId']}", "session=ses_none"):
+async def test_a_wish_that_cannot_be_granted_is_refused_by_name(server: Server, token: str) -> None:
+    for query in ("deadlineMs=10", "waitMs=-1", "tier=none", "pool=none"):
         status, error = await refused(ws_of(server, query), token)
-        assert (status, error["code"]) == (404, "session_not_found")
-    release(bob, session)
-
-
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [("deadlineMs=10", "deadlineMs"), ("waitMs=-1", "waitMs"), ("tier=none", "tier"), ("pool=none", "pool")],
-)
-async def test_a_wish_that_cannot_be_granted_is_refused_by_name(
-    query: str, field: str, server: Server, token: str
-) -> None:
-    status, error = await refused(ws_of(server, query), token)
-    assert (status, error["code"], error["details"]["field"]) == (400, "invalid_request", field)
-
-
-async def test_a_misspelt_wish_is_refused_with_the_known_one(server: Server, token: str) -> None:
+        assert (status, error["code"]) == (400, "invalid_request")
+        assert error["details"]["field"] == query.partition("=")[0]
     status, error = await refused(ws_of(server, "keepAlife=true"), token)
     assert (status, error["code"]) == (400, "unknown_field")
     assert "keepAlive" in json.dumps(error)
@@ -201,103 +155,76 @@ async def test_a_misspelt_wish_is_refused_with_the_known_one(server: Server, tok
 
 
 @ON_PLAYWRIGHTS_LOOP
-async def test_playwright_says_why_it_was_refused(playwright: Playwright, small: Server) -> None:
-    token = small.token_of("ada")
-    async with all_taken(small, token):
+async def test_every_kind_of_client_hears_why_there_is_no_place_for_it(
+    playwright: Playwright, server: Server, token: str
+) -> None:
+    query = f"token={token}&{SOLO}&waitMs=0"
+    async with all_taken(server):
         with pytest.raises(Error) as caught:
-            await playwright.chromium.connect_over_cdp(f"http://{host_of(small)}?token={token}&waitMs=0")
-    said = str(caught.value)
-    assert "429" in said
-    for word in ("capacity", "retryAfterMs", "position", "pool_cap"):
-        assert word in said, said
-
-
-async def test_puppeteer_says_why_it_was_refused(small: Server) -> None:
-    token = small.token_of("ada")
-    script = "import('puppeteer-core').then(p => p.default.connect({browserWSEndpoint: process.argv[1]}))"
-    async with all_taken(small, token):
-        words = ["node", "-e", script, ws_of(small, f"token={token}&waitMs=0")]
+            await playwright.chromium.connect_over_cdp(f"http://{host_of(server)}?{query}")
+        for word in ("429", "capacity", "retryAfterMs", "position", "pool_cap"):
+            assert word in str(caught.value)
+        script = "import('puppeteer-core').then(p => p.default.connect({browserWSEndpoint: process.argv[1]}))"
+        words = ["node", "-e", script, ws_of(server, query)]
         node = await asyncio.create_subprocess_exec(*words, cwd=PUPPETEER_DIR, stderr=asyncio.subprocess.PIPE)
         _, said = await node.communicate()
-    assert node.returncode
-    for word in (b"capacity: ", b"Position", b"Retry after"):
-        assert word in said, said
+        assert node.returncode
+        for word in (b"capacity: ", b"Position", b"Retry after"):
+            assert word in said, said
+        # A client that shows no bodies hears it as the answer to its first command.
+        async with wire_client(ws_of(server, query), headers=PUPPETEER, user_agent_header=None) as blind:
+            with pytest.raises(CdpError) as told:
+                await blind.call("Browser.getVersion")
+            assert told.value.message.startswith("capacity: ")
+            assert told.value.data["code"] == "capacity"
+            code, reason = await blind.closed()
+            assert code == 4429
+            assert reason.startswith("capacity: ")
 
 
-async def test_a_client_that_shows_no_bodies_hears_it_as_the_answer_to_its_first_command(small: Server) -> None:
-    token = small.token_of("ada")
-    url = ws_of(small, f"token={token}&waitMs=0")
-    async with all_taken(small, token), wire_client(url, headers=PUPPETEER, user_agent_header=None) as blind:
-        with pytest.raises(CdpError) as caught:
-            await blind.call("Browser.getVersion")
-        assert caught.value.message.startswith("capacity: ")
-        assert "Retry after" in caught.value.message
-        assert "Position" in caught.value.message
-        assert caught.value.data["code"] == "capacity"
-        code, reason = await blind.closed()
-        assert code == 4429
-        assert reason.startswith("capacity: ")
-
-
-async def test_a_blind_client_that_speaks_no_protocol_is_told_all_the_same(server: Server) -> None:
-    async with wire_client(ws_of(server), headers=PUPPETEER, user_agent_header=None) as blind:
-        await blind.connection.send("what?")
-        code, reason = await blind.closed()
-        assert (code, reason.partition(":")[0]) == (4401, "unauthenticated")
-
-
-async def test_a_refusal_that_nobody_may_wait_for_comes_at_once(small: Server) -> None:
-    token = small.token_of("ada")
-    async with all_taken(small, token):
-        status, error = await refused(ws_of(small, "waitMs=0"), token)
+async def test_a_refusal_comes_when_the_wait_is_over(server: Server, token: str) -> None:
+    async with all_taken(server):
+        began = time.monotonic()
+        status, error = await refused(ws_of(server, f"{SOLO}&waitMs=300"), token)
+        assert time.monotonic() - began >= 0.3
     assert (status, error["code"], error["retryable"]) == (429, "capacity", True)
     assert error["details"]["reason"] == "pool_cap"
     assert error["retryAfterMs"] > 0
 
 
-async def test_a_wait_that_is_over_is_a_refusal(small: Server) -> None:
-    token = small.token_of("ada")
-    async with all_taken(small, token):
-        began = time.monotonic()
-        status, error = await refused(ws_of(small, "waitMs=300"), token)
-        assert time.monotonic() - began >= 0.3
-    assert (status, error["code"]) == (429, "capacity")
-
-
-async def test_those_who_wait_are_served_when_places_become_free(small: Server) -> None:
-    tokens = [small.token_of(agent) for agent in ("bob", "cyd")]
+async def test_those_who_wait_are_served_when_places_become_free(server: Server, admin: httpx.Client) -> None:
     served: list[str] = []
 
-    async def wait(token: str) -> None:
-        async with wire_client(ws_of(small, "waitMs=60000"), token) as client:
+    async def wait(agent: str) -> None:
+        async with wire_client(ws_of(server, f"{SOLO}&waitMs=60000"), server.token_of(agent)) as client:
             assert len(await client.pages()) == 1
-            served.append(token)
+            served.append(agent)
 
-    with small.client() as admin:
-        async with asyncio.TaskGroup() as waiting, all_taken(small, small.token_of("ada")):
-            for token in tokens:
-                waiting.create_task(wait(token))
-            await until(lambda: 'acquire_waiters{pool="default"} 2.0' in admin.get("/metrics").text)
-            assert served == []
-    assert sorted(served) == sorted(tokens)
+    async with asyncio.TaskGroup() as waiting, all_taken(server):
+        for agent in ("bob", "cyd"):
+            waiting.create_task(wait(agent))
+        await until(lambda: waiters(admin) == 2)
+        assert served == []
+    assert sorted(served) == ["bob", "cyd"]
 
 
-async def test_a_client_that_leaves_while_it_waits_leaves_nothing(small: Server) -> None:
-    token = small.token_of("ada")
-    with small.client() as admin:
-        known = {one["sessionId"] for one in admin.get("/sessions", params={"limit": 500}).json()["sessions"]}
-        async with all_taken(small, token):
-            _, writer = await asyncio.open_connection(*host_of(small).split(":"))
-            lines = [f"GET /?token={small.token_of('bob')} HTTP/1.1", f"Host: {host_of(small)}"]
-            lines += [f"{name}: {value}" for name, value in HANDSHAKE.items()]
-            writer.write("\r\n".join([*lines, "", ""]).encode())
-            await until(lambda: 'acquire_waiters{pool="default"} 1.0' in admin.get("/metrics").text)
-            writer.close()
-            await writer.wait_closed()
-            await until(lambda: 'acquire_waiters{pool="default"} 0.0' in admin.get("/metrics").text)
-        await until(lambda: not sessions_of(admin))
-        rows = admin.get("/sessions", params={"limit": 500}).json()["sessions"]
-        assert [one["agentId"] for one in rows if one["sessionId"] not in known] == ["ada"]
+async def test_a_client_that_leaves_while_it_waits_leaves_nothing(server: Server, admin: httpx.Client) -> None:
+    async with all_taken(server):
+        _, writer = await asyncio.open_connection(*host_of(server).split(":"))
+        lines = [f"GET /?{SOLO}&token={server.token_of('leaver')} HTTP/1.1", f"Host: {host_of(server)}"]
+        lines += [f"{name}: {value}" for name, value in HANDSHAKE.items()]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        await until(lambda: waiters(admin) == 1)
+        writer.close()
+        await writer.wait_closed()
+        await until(lambda: waiters(admin) == 0)
+    assert admin.get("/sessions", params={"agentId": "leaver"}).json()["sessions"] == []
+
+
+def waiters(admin: httpx.Client) -> float:
+    """How many wait for a place of that pool."""
+    (line,) = [line for line in admin.get("/metrics").text.splitlines() if 'acquire_waiters{pool="solo"}' in line]
+    return float(line.rpartition(" ")[2])
 
 
 async def test_a_draining_server_lets_nobody_in(server: Server, admin: httpx.Client) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.conftest import Server, open_session, release
+from tests.server.conftest import Server, open_session
 
 from .conftest import ws_of
 from .wire_client import CdpError, Message, WireClient, wire_client
@@ -61,16 +61,7 @@ async def begin(client: WireClient) -> str:
 # --- Order ------------------------------------------------------------------------------------------------------
 
 
-async def test_what_exists_is_attached_before_the_answer(client: WireClient) -> None:
-    (page,) = await client.pages()
-    seen = await order_of(client, await client.send("Target.setAutoAttach", AUTO))
-    assert [one.get("method") for one in seen[:-1]].count("Target.attachedToTarget") == 1
-    attached = seen[index(seen, "Target.attachedToTarget", page["targetId"])]
-    assert "sessionId" not in attached
-    assert attached["params"]["targetInfo"]["browserContextId"] == page["browserContextId"]
-
-
-async def test_what_exists_is_reported_before_the_answer(client: WireClient) -> None:
+async def test_what_exists_is_reported_and_attached_before_the_answer(client: WireClient) -> None:
     (page,) = await client.pages()
     told = {"discover": True, "filter": [{}]}
     seen = await order_of(client, await client.send("Target.setDiscoverTargets", told))
@@ -79,33 +70,34 @@ async def test_what_exists_is_reported_before_the_answer(client: WireClient) -> 
     (itself,) = [info for info in created if info["type"] == "browser"]
     assert itself["attached"]
     assert itself["targetId"] == (await client.call("Target.getTargetInfo"))["targetInfo"]["targetId"]
+    client.inbox.clear()
+    seen = await order_of(client, await client.send("Target.setAutoAttach", AUTO))
+    assert [one.get("method") for one in seen[:-1]].count("Target.attachedToTarget") == 1
+    attached = seen[index(seen, "Target.attachedToTarget", page["targetId"])]
+    assert "sessionId" not in attached
+    assert attached["params"]["targetInfo"]["browserContextId"] == page["browserContextId"]
 
 
 async def test_a_new_page_is_reported_and_attached_before_its_creation_is_answered(client: WireClient) -> None:
+    # Also when nobody attaches there is an answer.
+    assert (await client.call("Target.createTarget", {"url": "about:blank"}))["targetId"]
     await client.call("Target.setDiscoverTargets", {"discover": True})
     await begin(client)
     sent = await client.send("Target.createTarget", {"url": "about:blank"})
     seen = await order_of(client, sent)
     made = seen[-1]["result"]["targetId"]
     assert index(seen, "Target.targetCreated", made) < index(seen, "Target.attachedToTarget", made) < len(seen) - 1
-
-
-async def test_the_creation_is_answered_also_when_nobody_attaches(client: WireClient) -> None:
-    assert (await client.call("Target.createTarget", {"url": "about:blank"}))["targetId"]
-
-
-async def test_an_attachment_is_told_before_the_answer_to_it(client: WireClient) -> None:
-    (page,) = await client.pages()
-    sent = await client.send("Target.attachToTarget", {"targetId": page["targetId"], "flatten": True})
+    client.inbox.clear()
+    sent = await client.send("Target.attachToTarget", {"targetId": made, "flatten": True})
     seen = await order_of(client, sent)
-    attached = seen[index(seen, "Target.attachedToTarget", page["targetId"])]
+    attached = seen[index(seen, "Target.attachedToTarget", made)]
     assert attached["params"]["sessionId"] == seen[-1]["result"]["sessionId"]
 
 
 # --- News -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_page_is_followed_from_its_beginning_to_its_end(client: WireClient) -> None:
+async def test_a_page_is_followed_from_its_beginning_to_its_end_or_crash(client: WireClient) -> None:
     await client.call("Target.setDiscoverTargets", {"discover": True})
     made, session_id = await client.open_page()
     await client.call("Page.navigate", {"url": "data:text/html,<title>Moved</title>"}, session_id)
@@ -113,10 +105,6 @@ async def test_a_page_is_followed_from_its_beginning_to_its_end(client: WireClie
     await client.call("Target.closeTarget", {"targetId": made})
     assert (await client.event("Target.detachedFromTarget"))["sessionId"] == session_id
     assert (await client.event("Target.targetDestroyed"))["targetId"] == made
-
-
-async def test_a_page_that_crashes_is_told(client: WireClient) -> None:
-    await client.call("Target.setDiscoverTargets", {"discover": True})
     made, session_id = await client.open_page()
     await client.send("Page.crash", {}, session_id)
     assert (await client.event("Target.targetCrashed"))["targetId"] == made
@@ -147,6 +135,12 @@ async def test_no_tenant_hears_of_another(server: Server, client: WireClient) ->
         assert client.inbox == []
         theirs = {target["targetId"] for target in await other.pages()}
         assert not theirs & {target["targetId"] for target in await client.pages()}
+        # A session with the browser has no more powers.
+        root = (await client.call("Target.attachToBrowserTarget"))["sessionId"]
+        with pytest.raises(CdpError, match="policy_denied"):
+            await client.call("Browser.crash", {}, root)
+        targets = await client.call("Target.getTargets", {}, root)
+        assert not theirs & {target["targetId"] for target in targets["targetInfos"]}
 
 
 async def test_the_own_context_is_the_default_one(client: WireClient) -> None:
@@ -191,7 +185,6 @@ async def test_a_popup_waits_for_all_who_want_to_see_it_first(server: Server, ad
         for client, popup in ((first, one), (second, other)):
             await client.send("Runtime.runIfWaitingForDebugger", {}, popup["sessionId"])
         await first.result(sent)
-    release(ada, session)
 
 
 async def test_a_popup_does_not_wait_for_a_client_that_left(server: Server, ada: httpx.Client) -> None:
@@ -203,7 +196,6 @@ async def test_a_popup_does_not_wait_for_a_client_that_left(server: Server, ada:
             sent = await staying.send("Runtime.evaluate", OPEN, page)
             await leaving.event("Target.attachedToTarget")
         assert (await staying.result(sent))["result"]["value"] == 1
-    release(ada, session)
 
 
 async def test_a_popup_of_a_client_that_does_not_attach_runs_at_once(client: WireClient) -> None:
@@ -212,7 +204,7 @@ async def test_a_popup_of_a_client_that_does_not_attach_runs_at_once(client: Wir
     assert len(await client.pages()) == 2
 
 
-# --- Tabs around pages, and what is refused ---------------------------------------------------------------------
+# --- Tabs around pages ------------------------------------------------------------------------------------------
 
 
 async def test_who_attaches_to_tabs_gets_the_page_through_its_tab(client: WireClient) -> None:
@@ -227,19 +219,3 @@ async def test_who_attaches_to_tabs_gets_the_page_through_its_tab(client: WireCl
     page = message["params"]["sessionId"]
     await client.send("Runtime.runIfWaitingForDebugger", {}, page)
     assert await client.value("1 + 1", page) == 2
-
-
-async def test_sessions_are_not_wrapped(client: WireClient) -> None:
-    (page,) = await client.pages()
-    with pytest.raises(CdpError):
-        await client.call("Target.attachToTarget", {"targetId": page["targetId"], "flatten": False})
-
-
-async def test_a_session_with_the_browser_has_no_more_powers(server: Server, client: WireClient) -> None:
-    root = (await client.call("Target.attachToBrowserTarget"))["sessionId"]
-    with pytest.raises(CdpError, match="policy_denied"):
-        await client.call("Browser.crash", {}, root)
-    async with wire_client(ws_of(server), server.token_of("bob")) as other:
-        theirs = {target["targetId"] for target in await other.pages()}
-        targets = await client.call("Target.getTargets", {}, root)
-        assert not theirs & {target["targetId"] for target in targets["targetInfos"]}

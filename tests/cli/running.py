@@ -13,9 +13,12 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from tabherd.cli.process import find_server
 from tabherd.edge.leftovers import end_leftovers
+
+from .forked import Forked, nursery
 
 # A server that is to end has that long for it.
 END_LIMIT_S = 60
@@ -42,12 +45,18 @@ def environment(state: Path) -> dict[str, str]:
     return kept | {"TABHERD_STATE": str(state), "TABHERD_SERVER__PORT": "0"}
 
 
+def is_only_ours(env: Mapping[str, str]) -> bool:
+    """Whether the environment differs from this process's in tabherd's own variables only."""
+    differing = {name for name in env.keys() | os.environ.keys() if env.get(name) != os.environ.get(name)}
+    return all(name.startswith("TABHERD_") for name in differing)
+
+
 class Started:
     """The servers that were started on one state directory, one after the other."""
 
     def __init__(self, state: Path) -> None:
         self.state = state
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: list[subprocess.Popen[bytes] | Forked] = []
         # The one line that the last one said: where it is, or why it cannot start.
         self.said = ""
 
@@ -56,19 +65,31 @@ class Started:
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         log = self.state / "server.log"
         with log.open("wb") as sink:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "tabherd", "up", "--json"],
-                env=environment(self.state) | UNHURRIED | dict(env or {}),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=sink,
-                start_new_session=True,
-            )
-        self._children.append(child)
-        assert child.stdout is not None
-        with child.stdout:
-            self.said = child.stdout.readline().decode()
+            self.said = self._run(environment(self.state) | UNHURRIED | dict(env or {}), sink)
         assert self.said, log.read_text()
+
+    def _run(self, env: Mapping[str, str], log: IO[bytes]) -> str:
+        """Start `tabherd up` and return its first line."""
+        output, theirs = os.pipe()
+        try:
+            # What changes the interpreter itself needs a new one.
+            if is_only_ours(env):
+                self._children.append(nursery().fork(env, theirs, log))
+            else:
+                self._children.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "tabherd", "up", "--json"],
+                        env=env,
+                        stdin=subprocess.DEVNULL,
+                        stdout=theirs,
+                        stderr=log,
+                        start_new_session=True,
+                    )
+                )
+        finally:
+            os.close(theirs)
+        with open(output, "rb") as said:
+            return said.readline().decode()
 
     @property
     def is_running(self) -> bool:

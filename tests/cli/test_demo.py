@@ -22,8 +22,7 @@ from tabherd.cli.main import app
 
 from .running import environment
 
-SMALL = ("--agents", "6", "--tabs", "3", "--seconds", "3")
-# Nobody waits for the end of one that is interrupted: the least that there is.
+# The least that there is.
 SMALLEST = ("--agents", "4", "--tabs", "2", "--seconds", "2")
 # Far more than a demo takes, on the slowest machine.
 LIMIT_S = 150
@@ -92,7 +91,7 @@ def left_behind(running: Demo) -> list[object]:
 @pytest.mark.server
 @pytest.mark.browser
 def test_a_short_demo_with_every_crash_holds_every_guarantee_and_leaves_nothing(tmp_path: Path) -> None:
-    with demo(tmp_path, *SMALL, "--json") as running:
+    with demo(tmp_path, *SMALLEST, "--json") as running:
         code, out, err = running.end()
         told = json.loads(out)
         assert [row for row in told["guarantees"] if not row["held"]] == []
@@ -102,6 +101,7 @@ def test_a_short_demo_with_every_crash_holds_every_guarantee_and_leaves_nothing(
         assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.release
 @pytest.mark.server
 @pytest.mark.browser
 @pytest.mark.parametrize("moment", ["server of the demo's own starts", "agents want", "kill -9: the server itself"])

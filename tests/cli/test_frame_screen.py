@@ -15,7 +15,7 @@ from tabherd.cli.top_deeds import ACT_KEYS
 from tabherd.cli.top_lists import View
 from tabherd.cli.top_model import VIEW_KEYS, Said, State, carried_out, press, settle
 
-SIZES = [(80, 24), (40, 10), (200, 60), (20, 5), (80, 3), (10, 7), (80, 1)]
+SIZES = [(80, 24), (200, 60), (20, 5), (10, 7), (80, 1)]
 # One way to each kind of place and state.
 WAYS = [
     [],
@@ -58,40 +58,40 @@ def seen(keys: list[str], shown: Snapshot, width: int = 80, height: int = 24) ->
     return drawn(state_after(keys, shown, width, height), shown, width, height)
 
 
-@pytest.mark.parametrize("keys", WAYS, ids=" ".join)
 @pytest.mark.parametrize(("width", "height"), SIZES)
-def test_every_state_fills_the_terminal_and_never_exceeds_it(keys: list[str], width: int, height: int) -> None:
+def test_every_state_fills_the_terminal_and_never_exceeds_it(width: int, height: int) -> None:
     # What has no limit of its own is long here: addresses, names, and the lists.
     evil = [
         tab(90, EVIL * 20, url=EVIL * 100, waiters=["bob", "bob", "bob"], holder=HOLDER | {"kind": EVIL}),
         tab(91, url="日" * 300),
     ]
-    crowded = crowd()
+    crowded = crowd(10)
     shown = crowd(
+        10,
         tabs=[*evil, *crowded.tabs],
         locks=[lock(EVIL * 3, holder=EVIL, waiters=9), *crowded.locks],
         tasks=[task(99, action=EVIL, selector="日" * 200, params={EVIL: EVIL}), *crowded.tasks],
         has_more_tasks=True,
     )
-    console = Console(width=width, color_system=None)
-    with console.capture() as frame:
-        console.print(screen(state_after(keys, shown, width, height), shown, NOW, width, height))
-    lines = frame.get().split("\n")[:-1]
-    assert len(lines) == height
-    assert max(map(cell_len, lines)) <= width
-    assert not any("\x1b" in line or "\x07" in line or "\r" in line for line in lines)
+    for keys in WAYS:
+        console = Console(width=width, color_system=None)
+        with console.capture() as frame:
+            console.print(screen(state_after(keys, shown, width, height), shown, NOW, width, height))
+        lines = frame.get().split("\n")[:-1]
+        assert len(lines) == height, keys
+        assert max(map(cell_len, lines)) <= width, keys
+        assert not any("\x1b" in line or "\x07" in line or "\r" in line for line in lines), keys
 
 
-@pytest.mark.parametrize("keys", WAYS, ids=" ".join)
-def test_every_state_of_an_empty_server_is_drawn(keys: list[str]) -> None:
-    assert len(seen(keys, snapshot([], browsers=0, events=[]))) == 24
+def test_every_state_of_an_empty_server_is_drawn() -> None:
+    empty = snapshot([], browsers=0, events=[])
+    assert [keys for keys in WAYS if len(seen(keys, empty)) != 24] == []
 
 
 # --- Lists ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("down", range(0, 30, 7))
-@pytest.mark.parametrize("height", [10, 24])
+@pytest.mark.parametrize(("down", "height"), [(0, 24), (7, 10), (28, 24)])
 def test_the_selected_row_is_on_the_screen_and_marked(down: int, height: int) -> None:
     lines = seen(["s", *[k.DOWN] * down], crowd(), height=height)
     assert [line.split()[1] for line in lines if line.startswith(">")] == [f"ses_{down:023}"]
@@ -256,7 +256,7 @@ def test_help_tells_every_key_of_a_view_and_of_a_deed() -> None:
 
 def test_a_server_that_does_not_answer_is_said_in_every_view() -> None:
     away = crowd(is_connected=False, problem="No answer.")
-    for keys in WAYS:
+    for keys in ([], ["s"], ["t", k.ENTER], ["?"]):
         lines = seen(keys, away)
         assert "no answer" in lines[0]
         assert lines[1].startswith("What is shown is from before")

@@ -11,12 +11,10 @@ import pytest
 from tests.cli.conftest import Tabherd
 from tests.cli.running import environment
 from tests.cli.terminal import on_terminal
-from tests.client.canned import BROWSER, BUSY, COMMAND, SESSION, STATS, CannedServer
+from tests.client.canned import BUSY, COMMAND, SESSION, CannedServer
 
 from tabherd.cli.output import Voice, _fitting, printable
 from tabherd.errors import JavascriptError
-
-HEALTH = {"status": "ok", "version": "9.9", "node": "nod_1"}
 
 
 @pytest.fixture
@@ -32,27 +30,23 @@ def test_a_refusal_is_coloured_on_a_terminal(busy: dict[str, str], state: Path) 
     assert "\x1b[31mbob is on it." in terminal.raw
 
 
-@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_no_colour_is_sent_where_none_is_wanted(busy: dict[str, str], state: Path, env: dict[str, str]) -> None:
-    with on_terminal(state, "act", "tab_1", "text", env=busy | env) as terminal:
-        assert terminal.wait() == 1
-    assert terminal.raw == "bob is on it. [tab_busy]\r\nNext: Wait.\r\n"
+def test_no_colour_is_sent_where_none_is_wanted(busy: dict[str, str], state: Path) -> None:
+    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        with on_terminal(state, "act", "tab_1", "text", env=busy | env) as terminal:
+            assert terminal.wait() == 1
+        assert terminal.raw == "bob is on it. [tab_busy]\r\nNext: Wait.\r\n"
 
 
-def test_tables_and_checks_have_no_colour_where_none_is_wanted(canned: CannedServer, state: Path) -> None:
-    for path, body in (
-        ("/health", HEALTH),
-        ("/ready", HEALTH),
-        ("/stats", STATS),
-        ("/browsers", {"browsers": [BROWSER]}),
-    ):
-        canned.answer("GET", path, body)
-    canned.answer("GET", "/sessions", {"sessions": []})
-    for words in (("status",), ("doctor",)):
-        with on_terminal(state, *words, env={"TABHERD_URL": canned.url, "NO_COLOR": "1"}) as terminal:
-            terminal.wait()
-        assert "\x1b[3" not in terminal.raw
-        assert "\x1b[2m" not in terminal.raw
+def test_checks_have_no_colour_where_none_is_wanted_and_go_to_stdout_while_progress_is_on_the_terminal(
+    state: Path, tmp_path: Path
+) -> None:
+    """As in `tabherd doctor > file`."""
+    with on_terminal(state, "doctor", env={"NO_COLOR": "1"}, stdout=tmp_path / "out") as terminal:
+        terminal.wait()
+    assert "configuration" in (tmp_path / "out").read_text()
+    assert "Checking this machine" in terminal.raw
+    assert "configuration" not in terminal.raw
+    assert "\x1b[3" not in (tmp_path / "out").read_text() + terminal.raw
 
 
 def test_what_a_page_says_cannot_command_the_terminal_but_reaches_a_pipe(
@@ -80,26 +74,10 @@ def test_progress_is_shown_on_a_terminal_and_gone_before_the_answer(canned: Cann
     assert terminal.raw.rindex("\x1b[?25h") > terminal.raw.rindex("\x1b[?25l")
 
 
-def test_progress_is_quiet_in_a_pipe(canned: CannedServer, state: Path) -> None:
+def test_progress_is_quiet_in_a_pipe(canned: CannedServer, tabherd: Tabherd) -> None:
     canned.answer("POST", "/sessions", SESSION, 201)
-    done = subprocess.run(
-        [sys.executable, "-m", "tabherd", "session", "new", "-q"],
-        env=environment(state) | {"TABHERD_URL": canned.url},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = tabherd("session", "new", "-q")
     assert (done.stdout, done.stderr) == ("tab_1\n", "")
-
-
-def test_an_answer_goes_to_stdout_while_progress_is_on_the_terminal(state: Path, tmp_path: Path) -> None:
-    """As in `tabherd doctor > file`."""
-    with on_terminal(state, "doctor", stdout=tmp_path / "out") as terminal:
-        terminal.wait()
-    assert "configuration" in (tmp_path / "out").read_text()
-    assert "Checking this machine" in terminal.raw
-    assert "configuration" not in terminal.raw
 
 
 def test_a_reader_that_has_had_enough_ends_it_quietly(canned: CannedServer, state: Path) -> None:

@@ -13,106 +13,73 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.cli.running import call, running_server
+from tests.cli.conftest import Tabherd
+from tests.cli.running import call
+from tests.server.conftest import Server
+from tests.shared_server import unique
 
 from tabherd.cli import serve
+from tabherd.cli.process import ServerProcess
 from tabherd.client.discovery import ServerRecord
 from tabherd.errors import StateConflict
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    state = tmp_path_factory.mktemp("serve") / "state"
+@pytest.mark.server
+@pytest.mark.browser
+def test_up_starts_one_server_that_is_ready_and_down_ends_all_of_it_and_both_may_be_repeated(tmp_path: Path) -> None:
+    state = tmp_path / "state"
     started = call(state, "up", "--detach")
     try:
         assert started.returncode == 0, started.stdout + started.stderr
-        yield state
+        process = psutil.Process(pid_of(state))
+        family = [process, *process.children(recursive=True)]
+        assert len(family) > 1
+        with Server(state).client() as admin:
+            assert admin.get("/ready").status_code == 200
+        again = call(state, "up", "--detach")
+        assert (again.returncode, again.stdout, pid_of(state)) == (0, started.stdout, process.pid)
+        refused = call(state, "up", "--json")
+        assert (refused.returncode, json.loads(refused.stdout)["code"]) == (1, "state_dir_in_use")
+        assert welcomed(started.stdout, state) == "Hello, herd"
     finally:
-        call(state, "down")
+        ended = call(state, "down")
+    assert ended.stdout == f"Stopped (pid {process.pid}).\n"
+    assert [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
+    again = call(state, "down")
+    assert (again.returncode, again.stdout) == (0, "No server is running.\n")
 
 
 def pid_of(state: Path) -> int:
     return int(json.loads((state / "server.json").read_text())["pid"])
 
 
-@pytest.mark.server
-def test_a_detached_server_is_ready_when_the_command_returns(server: Path) -> None:
-    told = json.loads(call(server, "status", "--json").stdout)
-    assert told["ready"] is True
-    assert told["browsers"][0]["state"] == "ready"
-
-
-@pytest.mark.server
-def test_starting_again_leaves_the_running_server_and_says_the_same(server: Path) -> None:
-    pid = pid_of(server)
-    first, second = call(server, "up", "--detach"), call(server, "up", "--detach")
-    assert (first.returncode, second.returncode) == (0, 0)
-    assert first.stdout == second.stdout
-    assert pid_of(server) == pid
-
-
-@pytest.mark.server
-def test_the_welcome_is_an_example_that_runs(server: Path) -> None:
-    said = call(server, "up", "--detach").stdout
+def welcomed(said: str, state: Path) -> str:
+    """The last line of what the example of the welcome prints when it is pasted."""
     example = said.partition("Try it:\n")[2]
     assert len(example.splitlines()) == 3
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", example],
-        env=os.environ | {"TABHERD_STATE": str(server)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "Hello, herd"
+    words = ["bash", "-euo", "pipefail", "-c", example]
+    environ = os.environ | {"TABHERD_STATE": str(state)}
+    return subprocess.run(
+        words, env=environ, capture_output=True, text=True, timeout=60, check=True
+    ).stdout.splitlines()[-1]
 
 
 @pytest.mark.server
-def test_a_foreground_server_is_refused_where_another_runs(server: Path) -> None:
-    result = call(server, "up", "--json")
-    assert result.returncode == 1
-    assert json.loads(result.stdout)["code"] == "state_dir_in_use"
-
-
-@pytest.mark.server
-def test_a_session_can_be_used_and_given_back_through_the_command_line(server: Path) -> None:
-    session = json.loads(call(server, "session", "new", "--agent", "alice", "--json").stdout)
+def test_a_session_can_be_used_given_back_and_read_about_through_the_command_line(
+    real: Tabherd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = unique("alice")
+    session = json.loads(real("session", "new", "--agent", agent, "--json").stdout)
     tab = session["tabs"][0]["tabId"]
-    assert call(server, "act", tab, "evaluate", "expression=6*7").stdout == "42\n"
-    ended = call(server, "session", "end", session["sessionId"], "--fence", str(session["fence"]))
-    assert ended.returncode == 0
-    late = call(server, "act", tab, "text", "--json")
-    assert late.returncode == 1
-    assert json.loads(late.stdout)["code"] in ("lease_lost", "tab_not_found")
-
-
-@pytest.mark.server
-def test_what_happened_can_be_read_afterwards(server: Path) -> None:
-    call(server, "session", "new", "--agent", "eve")
-    kinds = [json.loads(line)["type"] for line in call(server, "events", "--json").stdout.splitlines()]
-    assert "node.ready" in kinds
-    assert kinds[-1] == "session.opened"
-
-
-@pytest.mark.server
-def test_an_agents_token_is_that_agent_and_no_other(server: Path) -> None:
-    token = call(server, "token", "new", "--agent", "alice").stdout.strip()
-    result = call(server, "session", "new", "--agent", "bob", "--json", env={"TABHERD_TOKEN": token})
-    assert json.loads(result.stdout)["code"] == "forbidden"
-
-
-@pytest.mark.server
-def test_stopping_ends_the_server_and_its_browsers_and_may_be_repeated(tmp_path: Path) -> None:
-    with running_server(tmp_path / "state") as started:
-        state = started.state
-        process = psutil.Process(pid_of(state))
-        family = [process, *process.children(recursive=True)]
-        assert len(family) > 1
-        assert call(state, "down").stdout == f"Stopped (pid {process.pid}).\n"
-        assert [each for each in family if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
-        again = call(state, "down")
-        assert (again.returncode, again.stdout) == (0, "No server is running.\n")
+    assert real("act", tab, "evaluate", "expression=6*7").stdout == "42\n"
+    assert real("session", "end", session["sessionId"], "--fence", str(session["fence"])).exit_code == 0
+    late = real("act", tab, "text", "--json")
+    assert (late.exit_code, json.loads(late.stdout)["code"] in ("lease_lost", "tab_not_found")) == (1, True)
+    told = [json.loads(line) for line in real("events", "--json").stdout.splitlines()]
+    mine = [event["type"] for event in told if event.get("sessionId") == session["sessionId"]]
+    assert (mine[0], mine[-1]) == ("session.opened", "session.closed")
+    monkeypatch.setenv("TABHERD_TOKEN", real("token", "new", "--agent", agent).stdout.strip())
+    assert json.loads(real("session", "new", "--agent", "bob", "--json").stdout)["code"] == "forbidden"
 
 
 def test_the_pool_size_is_the_least_and_the_most_that_the_default_pool_has() -> None:
@@ -129,11 +96,8 @@ def test_a_start_that_is_refused_brings_its_typed_error_back(tmp_path: Path) -> 
     assert (told["code"], told["details"]) == ("conflict", {"port": int(port)})
 
 
-@pytest.mark.parametrize("words", [["up"], ["up", "--detach"]])
-def test_a_server_that_could_never_start_a_browser_is_refused_before_it_starts(
-    tmp_path: Path, words: list[str]
-) -> None:
-    result = call(tmp_path / "state", *words, "--json", env={"TABHERD_BROWSER": "/nowhere/chrome"})
+def test_a_server_that_could_never_start_a_browser_is_refused_before_it_starts(tmp_path: Path) -> None:
+    result = call(tmp_path / "state", "up", "--detach", "--json", env={"TABHERD_BROWSER": "/nowhere/chrome"})
     assert result.returncode == 1
     assert json.loads(result.stdout)["code"] == "no_browser"
     assert not (tmp_path / "state").exists()
@@ -148,7 +112,7 @@ def test_a_server_that_dies_while_starting_is_told_with_the_end_of_its_log(tmp_p
     assert "server.log" in result.stderr
 
 
-# Says when it is ready, holds its lock, and ends at the SIGTERM with the given number.
+# Says when it is ready, holds its lock, ends at the SIGTERM with the given number, and says what it makes of each.
 STUBBORN = """
 import os, signal, sys
 lock = open(sys.argv[1], "w")
@@ -157,6 +121,7 @@ lock.flush()
 left = [int(sys.argv[2])]
 def told(*_):
     left[0] -= 1
+    print("stays" if left[0] else "ends", flush=True)
     if left[0] == 0: sys.exit()
 signal.signal(signal.SIGTERM, told)
 print("ready", flush=True)
@@ -176,31 +141,33 @@ def stubborn(state: Path, signals: int) -> Iterator[subprocess.Popen[str]]:
             child.kill()
 
 
-def test_a_server_that_does_not_end_after_its_drain_is_told_a_second_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("signals", [2, 3])
+def test_a_server_that_does_not_end_is_told_a_second_time_and_after_that_the_way_out_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: int
 ) -> None:
-    monkeypatch.setattr(serve, "CLOSE_LIMIT_S", 4.0)
-    with stubborn(tmp_path, signals=2) as child:
-        assert serve.stop(tmp_path, drain_s=0) == child.pid
+    ends = ServerProcess.wait
+    with stubborn(tmp_path, signals) as child:
+        assert child.stdout is not None
+        told = child.stdout
+
+        def wait(self: ServerProcess, limit_s: float) -> bool:
+            """The limit is over as soon as the server has ignored the signal."""
+            return ends(self, limit_s) if told.readline() == "ends\n" else False
+
+        monkeypatch.setattr(ServerProcess, "wait", wait)
+        if signals == 2:
+            assert serve.stop(tmp_path, drain_s=0) == child.pid
+        else:
+            with pytest.raises(StateConflict) as caught:
+                serve.stop(tmp_path, drain_s=0)
+            assert f"kill -9 {child.pid}" in caught.value.action
 
 
-def test_a_server_that_will_not_end_is_a_conflict_that_names_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serve, "CLOSE_LIMIT_S", 0.1)
-    with stubborn(tmp_path, signals=3) as child, pytest.raises(StateConflict) as caught:
-        serve.stop(tmp_path, drain_s=0)
-    assert f"kill -9 {child.pid}" in caught.value.action
-
-
-def test_the_log_of_the_life_before_is_kept_once(tmp_path: Path) -> None:
+def test_the_log_of_the_life_before_is_kept_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     for text in ("first", "second", "third"):
         serve._fresh_log(tmp_path).write_text(text)
     assert (tmp_path / "server.log").read_text() == "third"
     assert (tmp_path / "server.log.1").read_text() == "second"
-
-
-def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert serve._fresh_log(tmp_path / "state").stat().st_mode & 0o077 == 0
 
 

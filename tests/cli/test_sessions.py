@@ -116,7 +116,7 @@ def test_a_file_that_is_no_storage_state_is_refused_before_anything_is_leased(
     assert canned.asked == []
 
 
-@pytest.mark.parametrize("text", ["big", "400", "400x", "x300", "-4x3", "4x3@", "4x3@x"])
+@pytest.mark.parametrize("text", ["big", "400x", "-4x3", "4x3@x"])
 def test_what_is_no_size_is_a_usage_error(tabherd: Tabherd, text: str) -> None:
     assert tabherd("session", "new", "--viewport", text).exit_code == 2
 

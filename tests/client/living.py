@@ -1,4 +1,4 @@
-"""Real servers for the client's tests, with a pool whose sessions end soon without a sign of life."""
+"""What the client's tests need to look at a real server, and to run programs that find it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,6 @@ from tests.server.conftest import Server
 
 # Before it something that was expected counts as missing.
 LIMIT_S = 60.0
-SETTINGS = {
-    # A machine that runs other tests as well may not do anything for some seconds, or take them for a restart.
-    "POOLS__HASTY__IDLE_TTL_S": "5",
-    "POOLS__HASTY__HEARTBEAT_S": "1",
-    "POOLS__HASTY__STALE_AFTER_S": "12",
-    "POOLS__HASTY__WARM": "1",
-    "POOLS__HASTY__PROBE_LIMIT_MS": "30000",
-    "POOLS__TINY__MAX_ACTIVE": "1",
-    "POOLS__TINY__WARM": "1",
-    "POOLS__TINY__PROBE_LIMIT_MS": "30000",
-}
-# Longer than a session of the hasty pool lives without a sign of life.
-TOO_LONG_S = 13.5
 
 
 def until(is_so: Callable[[], bool]) -> None:

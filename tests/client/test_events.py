@@ -109,7 +109,7 @@ def test_a_silence_ends_it() -> None:
         server = threading.Thread(target=serve, args=(listener, HEAD + ONE))
         server.start()
         with Tabherd(url_of(listener), environ={}) as herd:
-            seen = [event.id for event in herd.events(silence_s=2)]
+            seen = [event.id for event in herd.events(silence_s=1)]
         server.join()
     assert seen == ["3-1"]
 
@@ -150,7 +150,7 @@ async def answering(said: bytes, repeated: bytes = b"") -> AsyncIterator[tuple[s
 
 async def test_a_sign_of_life_without_an_event_is_silence_too() -> None:
     async with answering(HEAD + ONE, b": heartbeat\n\n") as (url, _), AsyncTabherd(url, environ={}) as herd:
-        assert [event.id async for event in herd.events(silence_s=2)] == ["3-1"]
+        assert [event.id async for event in herd.events(silence_s=1)] == ["3-1"]
 
 
 async def test_leaving_the_loop_closes_the_connection_in_asyncio_too() -> None:

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+import tabherd
+
 SERVERS_OWN = ("starlette", "uvicorn", "picows", "structlog", "prometheus_client", "typer", "sqlite3", "psutil")
 SERVERS_PARTS = ("core", "store", "browsers", "actions", "broker", "edge", "cli", "mcp", "metrics", "logs")
 
@@ -80,16 +84,13 @@ def run(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str
     return subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_the_client_imports_nothing_of_the_server() -> None:
-    done = run("-c", "import sys; from tabherd.client import AsyncTabherd, Tabherd; print(*sys.modules)")
-    loaded = set(done.stdout.split())
+def test_the_package_alone_imports_no_client_and_the_client_nothing_of_the_server() -> None:
+    both = "from tabherd.client import AsyncTabherd, Tabherd"
+    code = f"import sys, tabherd; print(*sys.modules); {both}; print(*sys.modules)"
+    alone, loaded = (set(line.split()) for line in run("-c", code).stdout.splitlines())
+    assert {"httpx", "tabherd.client"} & alone == set()
     assert "tabherd.client.sync.herd" in loaded
     assert loaded & {*SERVERS_OWN, *(f"tabherd.{part}" for part in SERVERS_PARTS)} == set()
-
-
-def test_the_package_alone_imports_no_client() -> None:
-    done = run("-c", "import sys, tabherd; print(*sys.modules)")
-    assert {"httpx", "tabherd.client"} & set(done.stdout.split()) == set()
 
 
 def test_the_client_works_where_only_its_two_libraries_are_installed() -> None:
@@ -98,14 +99,14 @@ def test_the_client_works_where_only_its_two_libraries_are_installed() -> None:
 
 
 def test_every_public_name_is_there_and_no_other() -> None:
-    done = run(
-        "-c",
-        "from tabherd import *; print(Tabherd, AsyncTabherd, Session, AsyncSession, Tab, AsyncTab, Task, AsyncTask)",
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "has no attribute 'Tabhert'" in run("-c", "import tabherd; tabherd.Tabhert").stderr
+    for name in tabherd.__all__:
+        assert getattr(tabherd, name) is not None
+    assert {"Tabherd", "AsyncTabherd", "Session", "AsyncSession", "Tab", "AsyncTab", "Task"} <= set(tabherd.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Tabhert'"):
+        _ = tabherd.Tabhert
 
 
+@pytest.mark.release
 def test_users_see_the_types(tmp_path: Path) -> None:
     (tmp_path / "use.py").write_text(USE)
     root = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""What tests of several nodes share: one PostgreSQL for the process, and two nodes for a file."""
+"""What tests of several nodes share: one PostgreSQL for the process, and nodes for a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def postgres() -> Iterator[Postgres]:
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def effects() -> Iterator[EffectsSite]:
     with serving(EffectsSite()) as site:
         yield site
@@ -35,7 +35,16 @@ def empty_cluster(
 
 
 @pytest.fixture(scope="module")
-def pair(empty_cluster: Cluster, request: pytest.FixtureRequest) -> Cluster:
-    """Two nodes that know each other; with the module's own `TIMES`, if it has some."""
-    empty_cluster.start(2, getattr(request.module, "TIMES", None))
+def nodes_of_file(empty_cluster: Cluster, request: pytest.FixtureRequest) -> Cluster:
+    """Two nodes that know each other, with the settings and the environments that the file says."""
+    empty_cluster.start(getattr(request.module, "SETTINGS", {}), getattr(request.module, "ENVIRONMENTS", ({}, {})))
     return empty_cluster
+
+
+@pytest.fixture
+def pair(nodes_of_file: Cluster) -> Iterator[Cluster]:
+    """The same, whole when a test begins; no session or lock of the test is left."""
+    nodes_of_file.until_whole()
+    yield nodes_of_file
+    nodes_of_file.until_whole()
+    nodes_of_file.clear()

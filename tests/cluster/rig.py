@@ -11,9 +11,9 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,9 +34,9 @@ LIMIT_S = 90.0
 POLL_MIN_S = 0.05
 POLL_MAX_S = 0.3
 POLL_GROWTH = 1.2
-# How long a node has to be silent: sooner than by default it distrusts itself, so that there is time until others do.
-PAUSE_AFTER_S = 4.0
-DEAD_AFTER_S = 10.0
+# How long a node has to be silent: long enough for a busy machine, and there is time until others distrust it as well.
+PAUSE_AFTER_S = 3.0
+DEAD_AFTER_S = 7.0
 # For nodes of which none is to be missed, whatever the machine does.
 CALM = {"CLUSTER__PAUSE_AFTER_S": "60", "CLUSTER__DEAD_AFTER_S": "120"}
 # Little enough that several nodes fit on a small machine.
@@ -103,22 +103,15 @@ class ClusterNode(Server):
 
     def end(self) -> None:
         """Also after a test that failed: no process of it is left."""
-        for child in psutil.Process().children():
+        with suppress(OSError, ValueError, psutil.NoSuchProcess):
             # One that is stopped hears nothing.
-            if child.pid == self._pid_or_none():
-                child.resume()
+            psutil.Process(int((self.state / "lock").read_bytes())).resume()
         self.wire.mend()
         self.lives.clean_up()
         leftovers = self.browsers()
         for browser in leftovers:
             browser.kill()
         psutil.wait_procs(leftovers)
-
-    def _pid_or_none(self) -> int | None:
-        try:
-            return int((self.state / "lock").read_bytes())
-        except (OSError, ValueError):
-            return None
 
 
 class Cluster:
@@ -143,19 +136,40 @@ class Cluster:
         self.nodes.append(node)
         return node
 
-    def start(self, count: int, settings: Mapping[str, str] | None = None) -> list[ClusterNode]:
-        """That many nodes more, all started in one moment; returns when each knows all others."""
-        added = [self.add(settings) for _ in range(count)]
-        with ThreadPoolExecutor(count) as starters:
+    def start(self, settings: Mapping[str, str], environments: Sequence[Mapping[str, str]] = ({}, {})) -> None:
+        """A node more for each environment; returns when each knows all others.
+
+        Those with an environment of their own are started in one moment, as processes of their own. The others are
+        forked (see `tests/cli/forked.py`), which is done by one thread at a time.
+        """
+        added = [self.add(settings, env) for env in environments]
+        with ThreadPoolExecutor(len(added) if all(environments) else 1) as starters:
             list(starters.map(lambda node: node.start(), added))
         self.until_whole()
-        return added
 
     def until_whole(self) -> None:
         """Until all nodes are up and have a browser, and each of them says so of all."""
         for node in self.nodes:
             until(lambda node=node: self.states_at(node) == {other.id: "up" for other in self.nodes})
             until(lambda node=node: answer_of(node, "/ready"))
+
+    def until_beaten(self, node: ClusterNode) -> None:
+        """Until a beat was acknowledged that it has begun after this.
+
+        The next one to land may have been on its way for as long as a cut lasted, and then the node trusts itself for a
+        moment only, until it has beaten again.
+        """
+        version = "SELECT version FROM beats WHERE id = %s"
+        enough = self.value(version, node.id) + 2
+        until(lambda: self.value(version, node.id) >= enough)
+
+    def clear(self) -> None:
+        """End all sessions and free all locks, whoever they belong to."""
+        with self.nodes[0].client() as client:
+            for (id,) in self.rows("SELECT id FROM sessions WHERE state NOT IN ('closed', 'lost')"):
+                client.delete(f"/sessions/{id}")
+            for (name,) in self.rows("SELECT id FROM named_locks"):
+                client.delete(f"/locks/{name}", params={"force": "true"})
 
     def states_at(self, node: ClusterNode) -> dict[str, str]:
         """All nodes by their id, as that one sees them; empty while it does not answer."""

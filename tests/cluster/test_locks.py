@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
 from bench.rig.postgres import Postgres
 from tests.broker.house import ADA, ADMIN, BOB
@@ -33,14 +31,9 @@ from tabherd.metrics import Metrics
 from tabherd.store.base import Applied, Insert, Op, Outcome, Store, Update
 from tabherd.store.memory import MemoryStore
 
-from .rig import LIMIT_S, code_of, until
-from .rig import Cluster as RealCluster
-
 NAME = "account:x"
 LEASE_MS = 30_000
 HOLDER = Holder(1, "here", "ada via tabherd")
-# Of real nodes: nobody here opens a page.
-TIMES = {"POOLS__DEFAULT__WARM": "0"}
 
 
 class Cluster:
@@ -86,6 +79,8 @@ class LockNode:
         self.told = self.events.subscribe()
         self.is_fenced = asyncio.Event()
         self.background: set[asyncio.Task[None]] = set()
+        # Of the test.
+        self.asking: set[asyncio.Task[wire.LockView]] = set()
         # What of the backend this life has; it is gone with the process.
         self.holds: list[AsyncHold] = []
         self.store = Flaky(FencedStore(cluster.store, row, self.is_fenced.set))
@@ -113,6 +108,7 @@ class LockNode:
     async def ask(self, caller: Any = BOB, **fields: Any) -> asyncio.Task[wire.LockView]:
         """Somebody who waits by the time this returns."""
         asking = asyncio.ensure_future(self.take(caller, wait_ms=fields.pop("wait_ms", 60_000), **fields))
+        self.asking.add(asking)
         await asyncio.sleep(0.1)
         return asking
 
@@ -129,13 +125,14 @@ class LockNode:
 
     async def end(self) -> None:
         """Stop the tasks of the test; nothing is written."""
-        for task in (*self.background, self.locks._watching):
+        for task in (*self.background, *self.asking, self.locks._watching):
             if task is not None:
                 task.cancel()
         for competition in list(self.locks._grants._competitions.values()):
             competition.task.cancel()
         for live in self.locks._holds:
             self.locks._holds._unwatch(live)
+        await asyncio.gather(*self.asking, return_exceptions=True)
 
     def _refuse(self) -> None:
         if self.is_fenced.is_set():
@@ -549,73 +546,3 @@ async def test_monitoring_reads_who_holds_what_for_a_node(postgres: Postgres, st
     assert row.holder.pid > 0
     assert row.holder.host
     await hold.release()
-
-
-# --- Real nodes -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.server
-@pytest.mark.browser
-def test_a_lock_is_renewed_listed_and_given_back_through_any_node(pair: RealCluster) -> None:
-    one, other = pair.nodes
-    with one.client() as here, other.client() as there:
-        lock = here.post("/locks/shared", json={"agentId": "ada"}).json()
-        assert there.post("/locks/shared", json={"skip": True}).json()["holder"] == "ada"
-        renewed = there.post("/locks/shared/renew", json={"ticket": lock["ticket"]})
-        assert (renewed.status_code, renewed.json()["fence"]) == (200, lock["fence"])
-        for client in (here, there):
-            assert [held["name"] for held in client.get("/locks").json()["locks"]] == ["shared"]
-        assert there.delete("/locks/shared", params={"ticket": lock["ticket"]}).status_code == 204
-        assert there.post("/locks/shared", json={}).json()["fence"] > lock["fence"]
-
-
-@pytest.mark.server
-@pytest.mark.browser
-def test_a_lock_is_forced_through_any_node(pair: RealCluster) -> None:
-    one, other = pair.nodes
-    with one.client() as here, other.client() as there:
-        lock = here.post("/locks/stuck", json={"agentId": "ada"}).json()
-        assert there.delete("/locks/stuck", params={"force": "true"}).status_code == 204
-        assert there.post("/locks/stuck", json={}).json()["fence"] > lock["fence"]
-        lost = here.post("/locks/stuck/renew", json={"ticket": lock["ticket"]})
-        assert code_of(lost) == (409, "lock_lost")
-
-
-@pytest.mark.server
-@pytest.mark.browser
-def test_who_waits_on_any_node_is_counted_on_every_node(pair: RealCluster) -> None:
-    one, other = pair.nodes
-    with one.client() as here, other.client() as there, ThreadPoolExecutor(3) as callers:
-        lock = here.post("/locks/wanted", json={"leaseMs": 300_000}).json()
-        waiting = [callers.submit(there.post, "/locks/wanted", json={"waitMs": 60_000}) for _ in range(3)]
-        # By its name: others may be held as well.
-        until(lambda: {each["name"]: each["waiters"] for each in here.get("/locks").json()["locks"]}["wanted"] == 3)
-        here.delete("/locks/wanted", params={"ticket": lock["ticket"]})
-        while waiting:
-            done = until(lambda: next((one for one in waiting if one.done()), None))
-            waiting.remove(done)
-            there.delete("/locks/wanted", params={"ticket": done.result().json()["ticket"]})
-
-
-def advised(client: httpx.Client) -> dict[str, int]:
-    """How many wait for each lock, as monitoring has it."""
-    return {each["label"]: each["waiters"] for each in client.get("/api/advisory-locks").json()["advisory_locks"]}
-
-
-@pytest.mark.server
-@pytest.mark.browser
-def test_what_a_node_held_that_was_stopped_is_had_by_another_and_never_again_by_it(pair: RealCluster) -> None:
-    stopped, other = pair.nodes
-    with stopped.client() as there, other.client() as here, ThreadPoolExecutor(1) as callers:
-        lock = there.post("/locks/frozen", json={"leaseMs": 600_000}).json()
-        waiting = callers.submit(here.post, "/locks/frozen", json={"waitMs": 120_000, "leaseMs": 600_000})
-        until(lambda: advised(here).get("frozen") == 1)
-        stopped.freeze()
-        try:
-            granted = waiting.result(LIMIT_S).json()
-        finally:
-            stopped.thaw()
-        assert granted["fence"] > lock["fence"]
-        pair.until_whole()
-        lost = there.post("/locks/frozen/renew", json={"ticket": lock["ticket"]})
-        assert code_of(lost) == (409, "lock_lost")

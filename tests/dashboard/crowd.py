@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from html import escape
@@ -12,14 +12,13 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
-from tests.server.conftest import Server
+from tests.server.conftest import Server, end_sessions
+from tests.server.tasking import until
 
 # More of them wait at the same time in no test.
 WAITING_MAX = 12
 # Whoever waits here waits for a sign, not for the clock.
 LONG_MS = 600_000
-# Looks at something that must come; each takes at least as long as a request.
-LOOKS_MAX = 20_000
 # Has the tab until somebody ends it.
 FOREVER = "new Promise(() => {})"
 
@@ -113,20 +112,11 @@ class Crowd:
 
     def close(self) -> None:
         """Whatever they had is given back, and nobody waits any more."""
-        until(self._has_freed_all)
-        open_ones = {"state": "active,recovering", "limit": 1_000}
-        for session in self.admin.get("/sessions", params=open_ones).json()["sessions"]:
-            self.admin.delete(f"/sessions/{session['sessionId']}")
+        free_locks(self.admin)
+        end_sessions(self.admin)
         self._callers.shutdown()
         for client in (self.admin, *self._clients.values()):
             client.close()
-
-    def _has_freed_all(self) -> bool:
-        """Free each lock that is held; the next in line may have it a moment later."""
-        locks = self.admin.get("/locks").json()["locks"]
-        for lock in locks:
-            self.admin.delete(f"/locks/{quote(lock['name'], safe='')}", params={"force": "true"})
-        return not locks
 
     def _act(self, tab_id: str, name: str, **fields: Any) -> Future[httpx.Response]:
         body = {"kind": "evaluate", "timeoutMs": LONG_MS, **fields}
@@ -148,14 +138,19 @@ def crowd_at(server: Server) -> Iterator[Crowd]:
             thread.join()
 
 
+def free_locks(admin: httpx.Client) -> None:
+    """Free each lock that is held; the next in line may have it a moment later."""
+
+    def none_is_left() -> bool:
+        locks = admin.get("/locks").json()["locks"]
+        for lock in locks:
+            admin.delete(f"/locks/{quote(lock['name'], safe='')}", params={"force": "true"})
+        return not locks
+
+    until(none_is_left)
+
+
 def tab_of(session: Any) -> str:
     """The first tab of a session."""
     tab_id: str = session["tabs"][0]["tabId"]
     return tab_id
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    for _ in range(LOOKS_MAX):
-        if is_so():
-            return
-    raise AssertionError("it did not come to pass")

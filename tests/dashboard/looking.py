@@ -16,7 +16,12 @@ NAMED_ROLES = {
 # is laid over what is behind it; a canvas tells what a colour is, however it is written.
 CONTRASTS = """() => {
   const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const known = new Map();
   const rgba = (colour) => {
+    if (!known.has(colour)) known.set(colour, painted(colour));
+    return known.get(colour);
+  };
+  const painted = (colour) => {
     canvas.clearRect(0, 0, 1, 1);
     canvas.fillStyle = colour;
     canvas.fillRect(0, 0, 1, 1);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -66,16 +67,43 @@ def _port(profile: Path, process: subprocess.Popen[bytes]) -> int:
     raise AssertionError("the viewer's browser did not start")
 
 
-class Dashboards:
-    """Opens dashboards of one server, each in a window of its own that knows nothing of the others."""
+class Viewing:
+    """A browser that stays for all tests of a worker, with one window in which the admin is logged in.
 
-    def __init__(self, browser: Browser, server: Server) -> None:
+    Playwright's loop counts as running for as long as the browser is connected, and then no other loop of this thread
+    can run: between tests it does not count.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self._loop = asyncio.get_running_loop()
+        # The admin's window; None before the first test and after one that has spoilt it.
+        self.kept: Page | None = None
+        # What went wrong in any window of the present test.
+        self.mistakes: list[str] = []
+
+    def sleep(self) -> None:
+        asyncio._set_running_loop(None)
+
+    def wake(self) -> None:
+        asyncio._set_running_loop(self._loop)
+
+
+class Dashboards:
+    """Opens dashboards of one server, each in a window of its own that knows nothing of the others.
+
+    The first of the admin's is the window that is kept, if there is one.
+    """
+
+    def __init__(self, browser: Browser, server: Server, viewing: Viewing | None = None) -> None:
         self.server = server
         self.url = server.record["url"]
         self._browser = browser
+        self._viewing = viewing
+        self._is_kept_free = viewing is not None
         self._contexts: list[BrowserContext] = []
         # What went wrong in any of them: a test that leaves something here fails.
-        self.mistakes: list[str] = []
+        self.mistakes: list[str] = viewing.mistakes if viewing else []
 
     def window(self, *, size: dict[str, int] = WIDE, theme: str = "light") -> Page:
         """A page that is nowhere yet, and nobody."""
@@ -83,18 +111,36 @@ class Dashboards:
         context.set_default_timeout(WAIT_MS)
         self._contexts.append(context)
         page = context.new_page()
-        page.on("pageerror", lambda error: self.mistakes.append(str(error)))
-        page.on("console", lambda said: self.mistakes.append(said.text) if _is_mistake(said.text, said.type) else None)
+        mistakes = self.mistakes
+        page.on("pageerror", lambda error: mistakes.append(str(error)))
+        page.on("console", lambda said: mistakes.append(said.text) if _is_mistake(said.text, said.type) else None)
         return page
 
     def open(
         self, path: str = "/", *, token: str | None = None, size: dict[str, int] = WIDE, theme: str = "light"
     ) -> Page:
         """The page of that path, logged in: as the admin, unless another token is given."""
+        if token is None and self._is_kept_free:
+            return self._open_kept(path, size, theme)
         page = self.window(size=size, theme=theme)
         page.goto(f"{self.url}/#token={token or self.server.admin_token}")
-        page.locator("header .who, .frame").first.wait_for()
+        page.locator(".frame").wait_for()
         self.go(page, path)
+        return page
+
+    def _open_kept(self, path: str, size: dict[str, int], theme: str) -> Page:
+        assert self._viewing is not None
+        self._is_kept_free = False
+        page = self._viewing.kept
+        if page is None:
+            page = self._viewing.kept = self.open(path, size=size, theme=theme)
+            # It outlasts the test.
+            self._contexts.remove(page.context)
+            return page
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=theme)
+        page.goto(f"{self.url}/#{path}")
+        page.locator(".frame").wait_for()
         return page
 
     def go(self, page: Page, path: str) -> None:
@@ -105,6 +151,20 @@ class Dashboards:
         for context in self._contexts:
             context.close()
         self._contexts.clear()
+        if self._viewing is not None and self._viewing.kept is not None and not self._is_kept_free:
+            self._park(self._viewing, self._viewing.kept)
+
+    def _park(self, viewing: Viewing, page: Page) -> None:
+        """Leave the kept window at a file of the server, where nothing runs. One without its login is not kept."""
+        if not page.context.cookies():
+            page.context.close()
+            viewing.kept = None
+            return
+        page.unroute_all(behavior="ignoreErrors")
+        page.context.clear_permissions()
+        page.emulate_media(reduced_motion="no-preference")
+        page.evaluate("localStorage.removeItem('tabherd.theme')")
+        page.goto(f"{self.url}/ui/icon.svg")
 
 
 def _is_mistake(text: str, kind: str) -> bool:

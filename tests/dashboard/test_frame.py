@@ -19,8 +19,6 @@ pytestmark = [pytest.mark.server, pytest.mark.browser]
 LETTERS = {"o": "/", "t": "/tabs", "s": "/sessions", "k": "/tasks", "l": "/locks", "b": "/browsers", "n": "/nodes",
            "e": "/events", "a": "/audit", "c": "/config"}  # fmt: skip
 PAGES = list(LETTERS.values())
-# With something to show about one thing; see `crowd`.
-DETAILS = ["tab", "task", "live"]
 CONTRAST_LEAST = 4.5
 GROUNDS = ["--ground", "--card", "--raised"]
 PAIRS = [
@@ -32,9 +30,9 @@ PAIRS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def crowd(server: Server) -> Iterator[dict[str, str]]:
-    """Something on every page, with names as long as they come; the paths of one tab, its live view and one task."""
+@pytest.fixture
+def furnished(server: Server) -> Iterator[dict[str, str]]:
+    """Something on every page, with names as long as they come; one tab, its live view and one task."""
     long_name = "crawler/of-the-night-shift@somewhere.example:0123456789"
     with server.agent(long_name, ["browse", "evaluate", "tasks", "locks"]) as agent:
         url = "data:text/html,<title>" + "A title that is long " * 10 + "</title><h1>Hello</h1>"
@@ -52,7 +50,7 @@ def crowd(server: Server) -> Iterator[dict[str, str]]:
         waits = {"tabId": tab_id, "action": "text", "deadline": int(time.time() * 1000) + 3_600_000}
         agent.post("/tasks", json=waits).raise_for_status()
         tab = f"/tabs/{tab_id}"
-        yield {"tab": tab, "live": f"{tab}/live", "task": f"/tasks/{done['taskId']}"}
+        yield {"/tabs/{tabId}": tab, "/tabs/{tabId}/live": f"{tab}/live", "/tasks/{taskId}": f"/tasks/{done['taskId']}"}
 
 
 def at(page: Page, path: str) -> None:
@@ -68,54 +66,46 @@ def settled(page: Page) -> None:
     expect(page.locator(".connection.live")).to_be_visible()
 
 
-# --- Keys -------------------------------------------------------------------------------------------------------
+# --- Keys and addresses -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("letter", "path"), LETTERS.items())
-def test_g_and_a_letter_lead_to_a_page(dashboards: Dashboards, letter: str, path: str) -> None:
-    page = dashboards.open("/tasks" if path == "/" else "/")
-    settled(page)
-    page.keyboard.press("g")
-    page.keyboard.press(letter)
-    at(page, path)
-    expect(page.locator("nav [aria-current=page]")).to_have_attribute("href", f"#{path}")
-
-
-def test_g_and_a_letter_that_leads_nowhere_are_forgotten(dashboards: Dashboards) -> None:
+def test_g_and_a_letter_lead_to_every_page_each_with_a_title_of_its_own(dashboards: Dashboards) -> None:
     page = dashboards.open("/tasks")
-    at(page, "/tasks")
+    settled(page)
+    titles = set()
+    for letter, path in LETTERS.items():
+        page.keyboard.press("g")
+        page.keyboard.press(letter)
+        at(page, path)
+        expect(page.locator("nav [aria-current=page]")).to_have_attribute("href", f"#{path}")
+        titles.add(page.title())
+    assert len(titles) == len(PAGES)
+    assert all(title.endswith(" · tabherd") for title in titles)
+    # A letter that leads nowhere ends it.
     for key in "gxt":
         page.keyboard.press(key)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
-    expect(page.locator("main[data-page='/tasks']")).to_be_visible()
+    expect(page.locator(f"main[data-page='{path}']")).to_be_visible()
 
 
-def test_question_mark_shows_the_keys_and_escape_hides_them(dashboards: Dashboards) -> None:
-    page = dashboards.open("/tabs")
+def test_question_mark_shows_the_keys_slash_leads_to_the_filter_and_escape_out_of_all(
+    dashboards: Dashboards, furnished: dict[str, str]
+) -> None:
+    page = dashboards.open("/tasks")
+    at(page, "/tasks")
+    dashboards.go(page, "/tabs")
     at(page, "/tabs")
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("g t")
     expect(dialog).to_contain_text("go to a page")
+    # Behind the dialog they do nothing.
+    page.keyboard.press("g")
+    page.keyboard.press("k")
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     expect(page.locator("main[data-page='/tabs']")).to_be_visible()
-
-
-def test_keys_do_nothing_behind_a_dialog(dashboards: Dashboards) -> None:
-    page = dashboards.open("/tabs")
-    at(page, "/tabs")
-    for key in ("?", "g", "k"):
-        page.keyboard.press(key)
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    expect(page.locator("main[data-page='/tabs']")).to_be_visible()
-
-
-def test_slash_leads_into_the_filter_and_escape_out_of_it(dashboards: Dashboards, crowd: dict[str, str]) -> None:
-    page = dashboards.open("/tabs")
-    at(page, "/tabs")
     page.keyboard.press("/")
     search = page.locator("input[type=search]")
     expect(search).to_be_focused()
@@ -124,15 +114,8 @@ def test_slash_leads_into_the_filter_and_escape_out_of_it(dashboards: Dashboards
     page.keyboard.press("Escape")
     expect(search).not_to_be_focused()
     expect(page.locator("main[data-page='/tabs']")).to_be_visible()
-
-
-def test_escape_leads_back(dashboards: Dashboards) -> None:
-    page = dashboards.open("/tabs")
-    at(page, "/tabs")
-    dashboards.go(page, "/tasks")
-    at(page, "/tasks")
     page.keyboard.press("Escape")
-    at(page, "/tabs")
+    at(page, "/tasks")
 
 
 def test_tab_goes_through_the_head_then_the_menu_then_the_page(dashboards: Dashboards) -> None:
@@ -153,10 +136,9 @@ def test_tab_goes_through_the_head_then_the_menu_then_the_page(dashboards: Dashb
     assert set(order[2:]) <= {"MAIN", "HEADER"}
 
 
-# --- Addresses --------------------------------------------------------------------------------------------------
-
-
-def test_the_back_button_leads_through_the_pages_that_were_open(dashboards: Dashboards) -> None:
+def test_addresses_are_kept_by_the_back_button_and_a_reload_and_one_that_leads_nowhere_to_the_overview(
+    dashboards: Dashboards,
+) -> None:
     page = dashboards.open("/tabs")
     at(page, "/tabs")
     page.get_by_role("link", name="Tasks", exact=True).click()
@@ -169,30 +151,11 @@ def test_the_back_button_leads_through_the_pages_that_were_open(dashboards: Dash
     at(page, "/tabs")
     page.go_forward()
     at(page, "/tasks")
-
-
-@pytest.mark.parametrize("path", ["/nowhere", "/tabs/a/b/c", "", "%"])
-def test_an_address_that_leads_nowhere_leads_to_the_overview(dashboards: Dashboards, path: str) -> None:
-    page = dashboards.open("/tabs")
-    at(page, "/tabs")
-    dashboards.go(page, path)
-    at(page, "/")
-
-
-def test_a_page_has_a_title_of_its_own(dashboards: Dashboards) -> None:
-    page = dashboards.open("/")
-    titles = set()
-    for path in PAGES:
+    for path in ("/nowhere", "/tabs/a/b/c", "", "%"):
         dashboards.go(page, path)
-        at(page, path)
-        titles.add(page.title())
-    assert len(titles) == len(PAGES)
-    assert all(title.endswith(" · tabherd") for title in titles)
-
-
-def test_a_reload_stays_where_one_is(dashboards: Dashboards) -> None:
-    page = dashboards.open("/tasks?state=failed")
-    at(page, "/tasks")
+        at(page, "/")
+        dashboards.go(page, "/tasks?state=failed")
+        at(page, "/tasks")
     page.reload()
     at(page, "/tasks")
     assert page.url.endswith("#/tasks?state=failed")
@@ -204,6 +167,10 @@ def test_a_reload_stays_where_one_is(dashboards: Dashboards) -> None:
 def test_colours_follow_the_system_until_one_is_chosen_and_stay_chosen(dashboards: Dashboards) -> None:
     page = dashboards.open("/", theme="dark")
     settled(page)
+    # Every colour of text can be read on what it stands on.
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        assert {pair: ratio for pair, ratio in contrasts(page, PAIRS).items() if ratio < CONTRAST_LEAST} == {}
     ground = "getComputedStyle(document.body).backgroundColor"
     dark = page.evaluate(ground)
     page.get_by_role("button", name="Colours").click()
@@ -216,13 +183,6 @@ def test_colours_follow_the_system_until_one_is_chosen_and_stay_chosen(dashboard
     assert page.evaluate(ground) == light
     page.get_by_role("button", name="Colours").click()
     assert page.evaluate(ground) == dark
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_colour_of_text_can_be_read_on_what_it_stands_on(dashboards: Dashboards, theme: str) -> None:
-    page = dashboards.open("/", theme=theme)
-    settled(page)
-    assert {pair: ratio for pair, ratio in contrasts(page, PAIRS).items() if ratio < CONTRAST_LEAST} == {}
 
 
 def test_who_wants_less_motion_gets_less(dashboards: Dashboards) -> None:
@@ -239,7 +199,7 @@ def test_who_wants_less_motion_gets_less(dashboards: Dashboards) -> None:
     page.unroute_all(behavior="ignoreErrors")
 
 
-# --- Phones -----------------------------------------------------------------------------------------------------
+# --- Everybody --------------------------------------------------------------------------------------------------
 
 
 def test_the_menu_of_a_phone_opens_and_closes_behind_the_choice(dashboards: Dashboards) -> None:
@@ -255,37 +215,45 @@ def test_the_menu_of_a_phone_opens_and_closes_behind_the_choice(dashboards: Dash
     expect(menu).to_have_attribute("aria-expanded", "false")
 
 
-# --- Everybody --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("where", [*PAGES, *DETAILS])
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-def test_a_page_fits_and_everything_on_it_has_a_name_and_can_be_read(
-    dashboards: Dashboards, crowd: dict[str, str], where: str, size: dict[str, int]
-) -> None:
-    page = dashboards.open(crowd.get(where, where), size=size)
-    settled(page)
+def looks_well(page: Page) -> None:
+    """Nothing is cut off or without a name, and all of it can be read."""
     assert overflow(page) == []
     assert nameless(page) == []
-    page.evaluate("document.documentElement.dataset.theme = 'light'")
-    assert faint(page, CONTRAST_LEAST) == []
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    assert faint(page, CONTRAST_LEAST) == []
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        assert faint(page, CONTRAST_LEAST) == []
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-def test_the_login_and_the_dialog_of_keys_do_so_too(dashboards: Dashboards, size: dict[str, int]) -> None:
-    page = dashboards.window(size=size)
+def test_a_page_fits_and_everything_on_it_has_a_name_and_can_be_read(
+    dashboards: Dashboards, furnished: dict[str, str]
+) -> None:
+    page = dashboards.open("/")
+    for pattern, path in {**dict(zip(PAGES, PAGES, strict=True)), **furnished}.items():
+        page.set_viewport_size(WIDE)
+        dashboards.go(page, path)
+        expect(page.locator(f"main[data-page='{pattern}']")).to_be_visible()
+        settled(page)
+        for size in (WIDE, PHONE):
+            page.set_viewport_size(size)
+            looks_well(page)
+
+
+def test_the_login_and_the_dialog_of_keys_do_so_too(dashboards: Dashboards) -> None:
+    page = dashboards.window()
     page.goto(dashboards.url)
-    expect(page.get_by_label("Token")).to_be_focused()
-    assert (overflow(page), nameless(page), faint(page, CONTRAST_LEAST)) == ([], [], [])
+    for size in (PHONE, WIDE):
+        page.set_viewport_size(size)
+        expect(page.get_by_label("Token")).to_be_focused()
+        looks_well(page)
     page.get_by_label("Token").fill(dashboards.server.admin_token)
     page.keyboard.press("Enter")
     settled(page)
     # Its button is on wide windows only; who has a keyboard can ask for it everywhere.
     page.keyboard.press("?")
-    expect(page.get_by_role("dialog")).to_be_visible()
-    assert (overflow(page), nameless(page), faint(page, CONTRAST_LEAST)) == ([], [], [])
+    for size in (PHONE, WIDE):
+        page.set_viewport_size(size)
+        expect(page.get_by_role("dialog")).to_be_visible()
+        looks_well(page)
 
 
 def test_two_who_look_see_the_same_change(dashboards: Dashboards, server: Server) -> None:

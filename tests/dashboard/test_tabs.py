@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, Route, expect
-from tests.server.conftest import Server, with_settings
+from playwright.sync_api import Locator, Page, expect
+from tests.server.tasking import until
 
-from .crowd import Crowd, crowd_at, tab_of, until
+from .crowd import Crowd, tab_of
 from .looking import overflow
-from .rig import PHONE, Dashboards
+from .rig import PHONE, WIDE, Dashboards
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
-# A browser that is stopped for a while must not be taken for a hung one here.
-PATIENT = {
-    "POOLS__DEFAULT__BROWSERS_MAX": "1",
-    "POOLS__DEFAULT__PROBE_EVERY_MS": "60000",
-    "POOLS__DEFAULT__PROBE_LIMIT_MS": "60000",
-}
 LONG_AGO = "2026-01-01T00:00:00.000Z"
-MARKUP = "<img src=x onerror=\"document.body.dataset.owned='1'\"><b>bold</b>"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with with_settings(tmp_path_factory.mktemp("board") / "state", PATIENT) as running:
-        yield running
-
-
-@pytest.fixture
-def crowd(server: Server) -> Iterator[Crowd]:
-    with crowd_at(server) as crowd:
-        yield crowd
+LONG_NAME = f"crawler/{'x' * 60}@somewhere.example"
 
 
 def row(page: Page, session: Any) -> Locator:
@@ -57,58 +37,68 @@ def say_no(page: Page) -> None:
 # --- Seeing -----------------------------------------------------------------------------------------------------
 
 
-def test_the_holder_of_a_tab_and_those_who_wait_are_shown_as_they_come(crowd: Crowd, dashboards: Dashboards) -> None:
+def test_the_holder_of_a_tab_and_those_who_wait_are_shown_as_they_come_and_the_command_is_cancelled(
+    crowd: Crowd, dashboards: Dashboards
+) -> None:
     board, one = dashboards.open("/tabs"), dashboards.open("/tabs")
     session = crowd.open("ada", "Orders", access="shared")
     expect(row(board, session)).to_contain_text("Orders")
     expect(row(board, session)).to_contain_text("free")
     dashboards.go(one, path(session))
     expect(one.locator("[data-situation=free]")).to_be_visible()
-    crowd.hold(session, "ada", controllerId="worker")
-    crowd.wait(session, "bob")
-    crowd.wait(session, "cyd")
+    running = crowd.hold(session, "ada", controllerId="worker")
+    bob, cyd = crowd.wait(session, "bob"), crowd.wait(session, "cyd")
     expect(row(board, session)).to_contain_text("ada/worker")
     expect(row(board, session)).to_contain_text("1 bob (evaluate) · 2 cyd (evaluate)")
     expect(one.locator("[data-situation=command]")).to_contain_text("ada/worker has been running evaluate")
     expect(one.locator("[data-position='1']")).to_contain_text("bob")
     expect(one.locator("[data-position='2']")).to_contain_text("cyd")
-    command = crowd.tab(tab_of(session))["holder"]["commandId"]
-    crowd.admin.post(f"/commands/{command}/cancel").raise_for_status()
+    # What the server refuses is said in its words.
+    one.get_by_role("button", name="Close tab").click()
+    say_yes(one)
+    expect(one.locator(".toast.bad")).to_contain_text("Another command has the tab.")
+    one.get_by_role("button", name="Cancel command").click()
+    say_yes(one)
+    assert running.result().json()["outcome"] == "cancelled"
+    assert (bob.result().json()["ok"], cyd.result().json()["ok"]) == (True, True)
     expect(one.locator("[data-position]")).to_have_count(0)
+    expect(one.get_by_role("button", name="Cancel command")).to_have_count(0)
     expect(row(board, session)).to_contain_text("free")
 
 
-def test_a_quarantined_tab_is_shown_first_and_explained(crowd: Crowd, server: Server, dashboards: Dashboards) -> None:
-    fine, stuck = crowd.open("ada", "Fine"), crowd.open("bob", "Stuck")
-    # Its time must not be over before the browser stands still.
-    running = crowd.hold(stuck, "bob", expression="for (;;);", timeoutMs=15_000)
-    stopped = server.browsers()
-    for process in stopped:
-        process.suspend()
-    try:
-        page = dashboards.open("/tabs")
-        expect(page.locator(f"[data-look={tab_of(stuck)}]")).to_contain_text("quarantined")
-        expect(page.locator(".rows .row").first).to_have_attribute("data-key", tab_of(stuck))
-        expect(row(page, fine)).to_contain_text("free")
-        dashboards.go(page, path(stuck))
-        expect(page.locator("[data-situation=quarantine]")).to_contain_text("A command timed out")
-    finally:
-        for process in stopped:
-            process.resume()
-    assert running.result().json()["code"] == "command_timed_out"
-    expect(page.locator("[data-situation=free]")).to_be_visible()
-
-
-def test_a_tab_with_a_long_line_comes_before_one_that_is_only_held(crowd: Crowd, dashboards: Dashboards) -> None:
-    free, held = crowd.open("ada", "Free"), crowd.open("ada", "Held")
-    busy = crowd.open("zoe", "Busy", access="shared")
-    crowd.lock(held, "ada")
-    crowd.lock(busy, "zoe")
-    crowd.wait(busy, "bob")
-    page = dashboards.open("/tabs")
-    keys = page.locator(".rows .row")
-    for place, session in enumerate((busy, held, free)):
-        expect(keys.nth(place)).to_have_attribute("data-key", tab_of(session))
+def test_of_many_tabs_those_with_trouble_come_first_and_only_those_in_sight_are_drawn(
+    crowd: Crowd, dashboards: Dashboards
+) -> None:
+    session = crowd.open("ada", "A page with a rather long title that does not fit into a line of a phone")
+    crowd.lock(session, "ada")
+    held = crowd.tab(tab_of(session))
+    holder = held["holder"] | {"since": LONG_AGO}
+    waiter = {"position": 1, "agentId": "bob", "controllerId": "", "kind": "click"}
+    free = held | {"holder": None}
+    tabs = [
+        *(free | {"tabId": f"tab_{number:05}", "agentId": f"agent-{number:05}"} for number in range(2_000)),
+        held | {"tabId": "tab_held"},
+        held | {"tabId": "tab_line", "agentId": LONG_NAME, "holder": holder, "waiters": [waiter]},
+        held | {"tabId": "tab_stuck", "state": "quarantined", "holder": holder | {"reason": "quarantine"}},
+    ]
+    page = dashboards.open("/events")
+    page.route("**/tabs", lambda route: route.fulfill(json={"tabs": tabs}))
+    page.route("**/tabs/tab_stuck", lambda route: route.fulfill(json=tabs[-1]))
+    dashboards.go(page, "/tabs")
+    rows = page.locator(".rows .row")
+    for place, tab_id in enumerate(("tab_stuck", "tab_line", "tab_held", "tab_00000")):
+        expect(rows.nth(place)).to_have_attribute("data-key", tab_id)
+    expect(page.locator("[data-look=tab_stuck]")).to_contain_text("quarantined")
+    page.set_viewport_size(PHONE)
+    assert overflow(page) == []
+    page.set_viewport_size(WIDE)
+    assert rows.count() < 60
+    page.locator(".rows").focus()
+    page.keyboard.press("End")
+    expect(page.locator("[data-key=tab_01999]")).to_be_visible()
+    assert rows.count() < 60
+    dashboards.go(page, "/tabs/tab_stuck")
+    expect(page.locator("[data-situation=quarantine]")).to_contain_text("A command timed out")
 
 
 def test_filters_are_in_the_address_and_survive_a_reload(crowd: Crowd, dashboards: Dashboards) -> None:
@@ -127,98 +117,14 @@ def test_filters_are_in_the_address_and_survive_a_reload(crowd: Crowd, dashboard
     expect(row(page, locked)).to_have_count(0)
 
 
-def test_of_many_tabs_only_those_in_sight_are_drawn(crowd: Crowd, dashboards: Dashboards) -> None:
-    session = crowd.open("ada", "One of many")
-    model = crowd.tab(tab_of(session))
-    many = [{**model, "tabId": f"tab_{number:05}", "agentId": f"agent-{number:05}"} for number in range(2_000)]
-    answer = json.dumps({"tabs": many})
-
-    def crowded(route: Route) -> None:
-        route.fulfill(status=200, content_type="application/json", body=answer)
-
-    page = dashboards.open("/events")
-    page.route("**/tabs", crowded)
-    dashboards.go(page, "/tabs")
-    expect(page.locator("[data-key=tab_00000]")).to_be_visible()
-    assert page.locator(".rows .row").count() < 60
-    page.locator(".rows").focus()
-    page.keyboard.press("End")
-    expect(page.locator("[data-key=tab_01999]")).to_be_visible()
-    assert page.locator(".rows .row").count() < 60
-
-
-def test_what_a_page_calls_itself_stays_text(crowd: Crowd, dashboards: Dashboards) -> None:
-    session = crowd.open("ada", MARKUP)
-    crowd.lock(session, "ada", controllerId=MARKUP[:40])
-    page = dashboards.open("/tabs")
-    expect(row(page, session)).to_contain_text(MARKUP)
-    dashboards.go(page, path(session))
-    expect(page.get_by_role("heading", level=1)).to_have_text(MARKUP)
-    page.keyboard.press("x")
-    expect(page.get_by_role("dialog")).to_be_visible()
-    say_no(page)
-    page.keyboard.press("h")
-    expect(page.get_by_role("dialog")).to_contain_text(MARKUP)
-    say_no(page)
-    assert page.evaluate("document.body.dataset.owned") is None
-    assert page.locator("main img, dialog img, main b:text-is('bold')").count() == 0
-
-
-def test_a_tab_that_is_closed_meanwhile_says_so(crowd: Crowd, dashboards: Dashboards) -> None:
-    session = crowd.open("ada", "Short-lived")
-    page = dashboards.open(path(session))
-    expect(page.get_by_role("heading", level=1)).to_have_text("Short-lived")
-    crowd.agent("ada").delete(f"/sessions/{session['sessionId']}").raise_for_status()
-    expect(page.locator("[data-state=empty]")).to_contain_text("This tab is gone")
-
-
-def test_nothing_is_wider_than_a_phone(crowd: Crowd, dashboards: Dashboards) -> None:
-    session = crowd.open(
-        "ada", "A page with a rather long title that does not fit into a line of a phone", access="shared"
-    )
-    crowd.lock(session, "ada", controllerId="a-controller-with-a-rather-long-name-of-its-own")
-    crowd.wait(session, "bob", controllerId="another-controller-with-a-rather-long-name")
-    page = dashboards.open("/tabs", size=PHONE)
-    expect(row(page, session)).to_be_visible()
-    assert overflow(page) == []
-    dashboards.go(page, path(session))
-    expect(page.locator("[data-position='1']")).to_be_visible()
-    assert overflow(page) == []
-
-
-def test_a_tab_that_wants_a_look_fits_a_phone_whatever_its_agent_is_called(
-    crowd: Crowd, dashboards: Dashboards
-) -> None:
-    session = crowd.open("ada", "A page with a rather long title that does not fit into a line of a phone")
-    crowd.lock(session, "ada")
-    tab = crowd.tab(tab_of(session))
-    tab |= {"agentId": f"crawler/{'x' * 60}@somewhere.example", "holder": tab["holder"] | {"since": LONG_AGO}}
-    page = dashboards.open("/events", size=PHONE)
-    page.route("**/tabs", lambda route: route.fulfill(json={"tabs": [tab]}))
-    dashboards.go(page, "/tabs")
-    expect(page.locator("[data-look]")).to_be_visible()
-    assert overflow(page) == []
-
-
 # --- Stepping in ------------------------------------------------------------------------------------------------
 
 
-def test_a_tab_is_handed_off_and_given_back_by_its_buttons(crowd: Crowd, dashboards: Dashboards) -> None:
-    session = crowd.open("ada", "Form")
-    page = dashboards.open(path(session))
-    page.get_by_role("button", name="Hand off").click()
-    say_yes(page)
-    expect(page.locator("[data-situation=handoff]")).to_contain_text("admin has taken the tab over")
-    assert crowd.tab(tab_of(session))["state"] == "paused"
-    page.get_by_role("button", name="Give back").click()
-    say_yes(page)
-    expect(page.locator("[data-situation=free]")).to_be_visible()
-    assert crowd.tab(tab_of(session))["state"] == "ready"
-
-
-def test_saying_no_changes_nothing(crowd: Crowd, dashboards: Dashboards) -> None:
+def test_a_tab_is_handed_off_given_back_unlocked_and_closed_only_by_a_yes(crowd: Crowd, dashboards: Dashboards) -> None:
     session = crowd.open("ada", "Kept", access="shared")
+    crowd.agent("ada").post(f"/sessions/{session['sessionId']}/tabs", json={}).raise_for_status()
     held = crowd.lock(session, "ada")
+    waiting = crowd.wait(session, "bob")
     page = dashboards.open(path(session))
     for button in ("Hand off", "Free lock", "Close tab", "Release session"):
         page.get_by_role("button", name=button).click()
@@ -229,6 +135,27 @@ def test_saying_no_changes_nothing(crowd: Crowd, dashboards: Dashboards) -> None
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert crowd.state_of(session) == "active"
     crowd.lock(session, "ada", ticket=held["ticket"])
+    page.get_by_role("button", name="Free lock").click()
+    say_yes(page)
+    assert waiting.result().json()["ok"]
+    lost = crowd.agent("ada").post(f"{path(session)}/lock", json={"ticket": held["ticket"]})
+    assert lost.json()["code"] == "lock_not_found"
+    # The trail says by whom.
+    entry = page.get_by_role("row").filter(has_text="lock released")
+    expect(entry).to_contain_text("admin")
+    expect(entry).to_contain_text("forced, held by")
+    page.get_by_role("button", name="Hand off").click()
+    say_yes(page)
+    expect(page.locator("[data-situation=handoff]")).to_contain_text("admin has taken the tab over")
+    assert crowd.tab(tab_of(session))["state"] == "paused"
+    page.get_by_role("button", name="Give back").click()
+    say_yes(page)
+    expect(page.locator("[data-situation=free]")).to_be_visible()
+    assert crowd.tab(tab_of(session))["state"] == "ready"
+    page.get_by_role("button", name="Close tab").click()
+    say_yes(page)
+    expect(page.locator("[data-state=empty]")).to_contain_text("This tab is gone")
+    assert crowd.state_of(session) == "active"
 
 
 def test_a_session_is_released_after_a_question_that_says_what_happens_to_whom(
@@ -247,43 +174,6 @@ def test_a_session_is_released_after_a_question_that_says_what_happens_to_whom(
     assert crowd.state_of(session) == "closed"
     assert not running.result().is_success or not running.result().json()["ok"]
     assert waiting.result().json()["code"] == "lease_lost"
-
-
-def test_a_command_is_cancelled_and_the_next_one_runs(crowd: Crowd, dashboards: Dashboards) -> None:
-    session = crowd.open("ada", "Slow", access="shared")
-    running = crowd.hold(session, "ada")
-    waiting = crowd.wait(session, "bob")
-    page = dashboards.open(path(session))
-    page.get_by_role("button", name="Cancel command").click()
-    say_yes(page)
-    assert running.result().json()["outcome"] == "cancelled"
-    assert waiting.result().json()["ok"]
-    expect(page.get_by_role("button", name="Cancel command")).to_have_count(0)
-
-
-def test_a_tab_lock_is_freed_by_force_and_the_trail_says_by_whom(crowd: Crowd, dashboards: Dashboards) -> None:
-    session = crowd.open("ada", "Locked", access="shared")
-    held = crowd.lock(session, "ada")
-    waiting = crowd.wait(session, "bob")
-    page = dashboards.open(path(session))
-    page.get_by_role("button", name="Free lock").click()
-    say_yes(page)
-    assert waiting.result().json()["ok"]
-    lost = crowd.agent("ada").post(f"{path(session)}/lock", json={"ticket": held["ticket"]})
-    assert lost.json()["code"] == "lock_not_found"
-    entry = page.get_by_role("row").filter(has_text="lock released")
-    expect(entry).to_contain_text("admin")
-    expect(entry).to_contain_text("forced, held by")
-
-
-def test_a_tab_is_closed_and_its_session_goes_on(crowd: Crowd, dashboards: Dashboards) -> None:
-    session = crowd.open("ada", "Extra")
-    crowd.agent("ada").post(f"/sessions/{session['sessionId']}/tabs", json={}).raise_for_status()
-    page = dashboards.open(path(session))
-    page.get_by_role("button", name="Close tab").click()
-    say_yes(page)
-    expect(page.locator("[data-state=empty]")).to_contain_text("This tab is gone")
-    assert crowd.state_of(session) == "active"
 
 
 def test_an_agent_sees_what_it_may_and_is_offered_nothing_that_is_anothers(
@@ -339,13 +229,3 @@ def _step(page: Page) -> str | None:
     page.keyboard.press("Tab")
     label: str | None = page.evaluate("document.activeElement.getAttribute('aria-label')")
     return label
-
-
-def test_a_refused_action_is_said_in_words(crowd: Crowd, dashboards: Dashboards) -> None:
-    session = crowd.open("ada", "Busy", access="shared")
-    crowd.hold(session, "ada")
-    page = dashboards.open(path(session))
-    page.get_by_role("button", name="Close tab").click()
-    say_yes(page)
-    expect(page.locator(".toast.bad")).to_contain_text("Another command has the tab.")
-    assert crowd.state_of(session) == "active"

@@ -10,6 +10,8 @@ import pytest
 
 from .balancing import LIMIT_S, WEBSOCKET_KEY, Balanced, balanced, command
 
+pytestmark = pytest.mark.release
+
 KINDS = ("haproxy", "nginx")
 
 

@@ -24,11 +24,11 @@ MACHINE = Machine(
 )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_benchmark_has_its_place_on_the_page(name: str) -> None:
+def test_every_benchmark_has_its_place_on_the_page() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert f"\n## {name}\n" in page
-    assert with_figures(page, name, "\nmeasured\n") != page
+    for name in NAMES:
+        assert f"\n## {name}\n" in page
+        assert with_figures(page, name, "\nmeasured\n") != page
 
 
 def test_every_place_on_the_page_belongs_to_a_benchmark() -> None:

@@ -10,7 +10,7 @@ from bench.rig.postgres import Postgres, running_postgres
 from tests.cli.running import Started
 from tests.docs.snippets import follow
 
-pytestmark = [pytest.mark.server, pytest.mark.browser]
+pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.release]
 
 # A death takes 10 s to be noticed here as well: sooner, one that lives on a busy machine is taken for dead.
 SETTINGS = {"TABHERD_POOLS__DEFAULT__WARM": "1"}

@@ -1,4 +1,7 @@
-"""What the README, the quickstart and the pages on Python and on tasks tell people to type works, word for word."""
+"""What the README, the quickstart and the pages on Python and on tasks tell people to type works, word for word.
+
+The README's examples are run in every run of the tests, the others before a release.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.running import environment, running_server
+from tests.cli.running import environment
+from tests.server.conftest import Server
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    # Nobody is told to look at the warm stock, and each context of it is work.
-    cold = {"TABHERD_POOLS__DEFAULT__WARM": "0"}
-    with running_server(tmp_path_factory.mktemp("examples") / "state", cold) as started:
-        yield started.state
+@pytest.fixture
+def server(shared_server: Server) -> Path:
+    return shared_server.state
 
 
 def examples(page: str, language: str) -> list[str]:
@@ -60,6 +60,7 @@ def test_the_shell_example_of_the_readme_reads_the_page_it_opened(server: Path, 
     assert run(["bash", "-euo", "pipefail", "-c", example], server, checkout).splitlines()[-1] == "Hello, herd"
 
 
+@pytest.mark.release
 @pytest.mark.server
 def test_the_shell_examples_of_the_quickstart_work(server: Path, checkout: Path) -> None:
     up, cli, curl = examples("docs/quickstart.md", "sh")
@@ -70,6 +71,7 @@ def test_the_shell_examples_of_the_quickstart_work(server: Path, checkout: Path)
     assert '"sessionId"' in run(["bash", "-euo", "pipefail", "-c", curl], server, checkout)
 
 
+@pytest.mark.release
 @pytest.mark.server
 def test_the_python_example_of_the_quickstart_works(server: Path, tmp_path: Path) -> None:
     (example,) = examples("docs/quickstart.md", "python")
@@ -83,21 +85,12 @@ PYTHON = examples("docs/how-to/python.md", "python")
 PYTHON_SAID = ["Hello, herd", "", "text=Sign in", "tabherd", "['alice', 'bob']", "Hello from Playwright", "table.csv"]
 
 
+@pytest.mark.release
 @pytest.mark.server
 @pytest.mark.browser
 @pytest.mark.parametrize(("example", "said"), list(zip(PYTHON, PYTHON_SAID, strict=True)), ids=range(len(PYTHON_SAID)))
 def test_the_example_runs_and_says_what_it_should(server: Path, tmp_path: Path, example: str, said: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", example],
-        env=environment(server),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert said in done.stdout
+    assert said in run([sys.executable, "-c", example], server, tmp_path)
 
 
 # --- The page on tasks ------------------------------------------------------------------------------------------
@@ -105,6 +98,7 @@ def test_the_example_runs_and_says_what_it_should(server: Path, tmp_path: Path, 
 TASKS = "docs/how-to/tasks.md"
 
 
+@pytest.mark.release
 @pytest.mark.server
 @pytest.mark.browser
 @pytest.mark.parametrize(
@@ -116,6 +110,7 @@ def test_the_python_example_of_tasks_says_what_it_should(server: Path, tmp_path:
     assert said in run([sys.executable, "-c", example], server, tmp_path)
 
 
+@pytest.mark.release
 @pytest.mark.server
 @pytest.mark.browser
 def test_the_shell_examples_of_tasks_read_the_page_and_find_the_task(server: Path, tmp_path: Path) -> None:
@@ -131,12 +126,6 @@ def test_the_shell_examples_of_tasks_read_the_page_and_find_the_task(server: Pat
 
 
 # --- What needs no server ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/how-to/errors.md", "docs/quickstart.md"])
-def test_every_python_example_can_be_compiled(page: str) -> None:
-    for example in examples(page, "python"):
-        compile(example, page, "exec")
 
 
 def test_make_alone_lists_every_command() -> None:

@@ -17,6 +17,8 @@ from site_pages import SiteError, groups
 
 from tabherd.browsers.find import find_browser
 
+pytestmark = pytest.mark.release
+
 ROOT = Path(__file__).parents[2]
 
 

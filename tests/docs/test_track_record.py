@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
@@ -21,11 +19,15 @@ def test_every_bug_says_what_it_was_how_it_was_found_since_when_and_what_shows_i
     assert [row for row in ROWS if len(row) != 4 or not all(row)] == []
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_names_what_is_there(command: str) -> None:
-    if command.startswith(("make ", "python -m ")):
-        return
+def is_there(command: str) -> bool:
     path, _, name = command.removeprefix("pytest ").partition("::")
     found = ROOT / path
-    assert found.exists()
-    assert not name or re.search(rf"^(async )?def {re.escape(name)}\(", found.read_text(encoding="utf-8"), re.MULTILINE)
+    if not found.exists():
+        return False
+    defined = rf"^(async )?def {re.escape(name)}\("
+    return not name or re.search(defined, found.read_text(encoding="utf-8"), re.MULTILINE) is not None
+
+
+def test_every_command_names_what_is_there() -> None:
+    named = [command for command in COMMANDS if not command.startswith(("make ", "python -m "))]
+    assert [command for command in named if not is_there(command)] == []

@@ -7,7 +7,7 @@ import base64
 import json
 import struct
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -103,30 +103,30 @@ async def test_a_token_is_taken_from_the_header_or_the_query(here: House, token:
             assert connection.response.headers["x-request-id"]
 
 
-@pytest.mark.parametrize(
-    ("target", "headers", "status", "code"),
-    [
-        ("/ws", {}, 401, "unauthenticated"),
-        ("/ws?token=th_wrong", {}, 401, "unauthenticated"),
-        ("/ws?tokn=x", {}, 400, "unknown_field"),
-        ("/ws/", {}, 404, "not_found"),
-        ("/sessions", {}, 404, "not_found"),
-        ("/ws", {"Host": "evil.test"}, 403, "forbidden"),
-        ("/ws", {"Origin": "http://evil.test"}, 403, "forbidden"),
-        ("/ws", {"Origin": "null"}, 403, "forbidden"),
-        ("/ws", {"Sec_WebSocket_Version": "8"}, 400, "invalid_request"),
-        ("/ws", {"Sec_WebSocket_Key": "short"}, 400, "invalid_request"),
-        ("/ws", {"Sec_WebSocket_Key": ""}, 400, "invalid_request"),
-    ],
+REFUSED: Final = (
+    ("/ws", {}, 401, "unauthenticated"),
+    ("/ws?token=th_wrong", {}, 401, "unauthenticated"),
+    ("/ws?tokn=x", {}, 400, "unknown_field"),
+    ("/ws/", {}, 404, "not_found"),
+    ("/sessions", {}, 404, "not_found"),
+    ("/ws", {"Host": "evil.test"}, 403, "forbidden"),
+    ("/ws", {"Origin": "http://evil.test"}, 403, "forbidden"),
+    ("/ws", {"Origin": "null"}, 403, "forbidden"),
+    ("/ws", {"Sec_WebSocket_Version": "8"}, 400, "invalid_request"),
+    ("/ws", {"Sec_WebSocket_Key": "short"}, 400, "invalid_request"),
+    ("/ws", {"Sec_WebSocket_Key": ""}, 400, "invalid_request"),
 )
-async def test_a_refusal_is_a_typed_error_before_the_upgrade(
-    here: House, raw: Raw, target: str, headers: dict[str, str], status: int, code: str
-) -> None:
-    assert await raw.upgrade(here, target, **headers) == status
-    assert "connection: close" in raw.head
-    body = await raw.body()
-    assert body["code"] == code
-    assert body["action"]
+
+
+async def test_a_refusal_is_a_typed_error_before_the_upgrade(here: House) -> None:
+    for target, headers, status, code in REFUSED:
+        raw = await Raw.dial(here)
+        assert await raw.upgrade(here, target, **headers) == status, target
+        assert "connection: close" in raw.head
+        # To its end: nothing comes after a refusal.
+        body = await raw.body()
+        assert (body["code"], bool(body["action"])) == (code, True), target
+        raw.writer.close()
     assert here.events._subscribers == 0
 
 
@@ -222,36 +222,26 @@ async def test_a_bug_in_a_door_is_answered_as_one(here: House, raw: Raw) -> None
 # --- Frames -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "frames",
-    [
-        [(1, b"{}", {"first": 0xC0})],
-        [(0, b"{}", {})],
-        [(1, b"{", {"first": 0}), (1, b"}", {})],
-        [(1, b"{}", {"masked": False})],
-        [(3, b"", {})],
-        [(9, b"", {"first": 0})],
-        [(8, b"\x00", {})],
-    ],
-    ids=[
-        "reserved bit",
-        "nothing to continue",
-        "a message in another",
-        "unmasked",
-        "opcode",
-        "ping in pieces",
-        "close",
-    ],
-)
-async def test_frames_that_break_the_protocol_close_with_1002(
-    here: House, raw: Raw, token: str, frames: list[tuple[int, bytes, dict[str, Any]]]
-) -> None:
-    assert await raw.upgrade(here, f"/ws?token={token}") == 101
-    for opcode, payload, how in frames:
-        raw.frame(opcode, payload, **how)
-    assert await raw.close_code() == 1002
-    raw.writer.close()
-    await until(lambda: not here.front.server_state.connections)
+BROKEN: Final[dict[str, list[tuple[int, bytes, dict[str, Any]]]]] = {
+    "reserved bit": [(1, b"{}", {"first": 0xC0})],
+    "nothing to continue": [(0, b"{}", {})],
+    "a message in another": [(1, b"{", {"first": 0}), (1, b"}", {})],
+    "unmasked": [(1, b"{}", {"masked": False})],
+    "opcode": [(3, b"", {})],
+    "ping in pieces": [(9, b"", {"first": 0})],
+    "close": [(8, b"\x00", {})],
+}
+
+
+async def test_frames_that_break_the_protocol_close_with_1002(here: House, token: str) -> None:
+    for kind, frames in BROKEN.items():
+        raw = await Raw.dial(here)
+        assert await raw.upgrade(here, f"/ws?token={token}") == 101
+        for opcode, payload, how in frames:
+            raw.frame(opcode, payload, **how)
+        assert await raw.close_code() == 1002, kind
+        raw.writer.close()
+        await until(lambda: not here.front.server_state.connections)
 
 
 async def test_a_close_is_answered_and_ends_the_connection(here: House, raw: Raw, token: str) -> None:

@@ -146,47 +146,36 @@ def until_draining(running: Running) -> None:
 
 @pytest.mark.server
 @pytest.mark.browser
-def test_a_server_starts_ready_and_leaves_nothing_behind(start: Any, tmp_path: Path) -> None:
-    running = start()
-    assert json.loads((tmp_path / "server.json").read_bytes()) == running.info
-    assert running.client.get("/ready").json()["node"] == running.info["nodeId"]
-    assert running.client.get("/browsers").json()["browsers"][0]["state"] == "ready"
-    running.signal()
-    assert running.wait() == 0
+def test_a_node_is_the_same_after_a_kill_and_leaves_nothing_behind_after_a_signal(start: Any, tmp_path: Path) -> None:
+    first = start()
+    second = subprocess.run(
+        [sys.executable, "-c", SERVE, str(tmp_path), "{}"], capture_output=True, text=True, timeout=LIMIT_S
+    )
+    # Another on the same state is told where the first is.
+    assert second.returncode == 1
+    error = json.loads(second.stdout)
+    assert error["code"] == "state_dir_in_use"
+    assert (error["details"]["pid"], error["details"]["url"]) == (first.info["pid"], first.info["url"])
+    first.process.kill()
+    first.process.wait()
+    again = start()
+    assert again.info["nodeId"] == first.info["nodeId"]
+    assert json.loads((tmp_path / "node.json").read_bytes())["epoch"] == 2
+    assert again.client.headers["Authorization"] == first.client.headers["Authorization"]
+    assert json.loads((tmp_path / "server.json").read_bytes()) == again.info
+    assert again.client.get("/ready").json()["node"] == again.info["nodeId"]
+    assert again.client.get("/browsers").json()["browsers"][0]["state"] == "ready"
+    again.signal()
+    assert again.wait() == 0
     assert not (tmp_path / "server.json").exists()
     assert list((tmp_path / "profiles").iterdir()) == []
 
 
 @pytest.mark.server
 @pytest.mark.browser
-def test_a_second_server_on_the_same_state_is_told_where_the_first_is(start: Any, tmp_path: Path) -> None:
+def test_draining_lets_work_finish_and_admits_nothing_new_until_a_second_signal_ends_it(start: Any) -> None:
     running = start()
-    second = subprocess.run(
-        [sys.executable, "-c", SERVE, str(tmp_path), "{}"], capture_output=True, text=True, timeout=LIMIT_S
-    )
-    assert second.returncode == 1
-    error = json.loads(second.stdout)
-    assert error["code"] == "state_dir_in_use"
-    assert (error["details"]["pid"], error["details"]["url"]) == (running.info["pid"], running.info["url"])
-
-
-@pytest.mark.server
-@pytest.mark.browser
-def test_a_restarted_node_is_the_same_node_in_a_later_epoch_with_the_same_token(start: Any, tmp_path: Path) -> None:
-    first = start()
-    first.process.kill()
-    first.process.wait()
-    second = start()
-    assert second.info["nodeId"] == first.info["nodeId"]
-    assert json.loads((tmp_path / "node.json").read_bytes())["epoch"] == 2
-    assert second.client.headers["Authorization"] == first.client.headers["Authorization"]
-    assert second.client.get("/sessions").status_code == 200
-
-
-@pytest.mark.server
-@pytest.mark.browser
-def test_draining_lets_running_work_finish_and_admits_nothing_new(start: Any) -> None:
-    running = start()
+    endless = Evaluation(running, "new Promise(() => {})")
     with serving(EffectsSite()) as site:
         evaluation = Evaluation(running, f"fetch('{site.url('/hold')}', {{mode: 'no-cors'}}).then(() => 7)")
         running.signal()
@@ -198,19 +187,10 @@ def test_draining_lets_running_work_finish_and_admits_nothing_new(start: Any) ->
         evaluation.join(LIMIT_S)
     assert evaluation.answer is not None
     assert evaluation.answer.json()["result"] == 7
-    assert running.wait() == 0
-
-
-@pytest.mark.server
-@pytest.mark.browser
-def test_a_second_signal_ends_the_drain(start: Any) -> None:
-    running = start(drain_s=3_600)
-    evaluation = Evaluation(running, "new Promise(() => {})")
-    running.signal()
-    until_draining(running)
+    assert running.process.poll() is None
     running.signal()
     assert running.wait() == 0
-    evaluation.join(LIMIT_S)
+    endless.join(LIMIT_S)
 
 
 @pytest.mark.server

@@ -33,11 +33,8 @@ POLICY: Mapping[str, Any] = {
     "deny_private_networks": True,
     "pinned_hosts": {"good.test": "127.0.0.1", "bad.test": "127.0.0.1"},
 }
-# Ways in which this machine can be written.
-ALIASES = [
-    *("127.0.0.1", "localhost", "www.localhost", "127.1", "2130706433", "0x7f000001", "0.0.0.0", "0"),
-    *("[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "127.0.0.2"),
-]
+# Ways in which this machine can be written, as far as browsers read them differently; the proxy's own tests have more.
+ALIASES = ("127.0.0.1", "localhost", "2130706433", "0", "[::1]", "[::ffff:7f00:1]")
 
 
 @pytest.fixture(autouse=True)
@@ -82,13 +79,10 @@ async def behind(browser: ChromiumBrowser) -> AsyncIterator[Behind]:
 
 
 async def test_a_refused_host_does_not_load_and_the_page_says_why(behind: Behind) -> None:
-    assert await visit(behind.tab, behind.bad()) == 403
-    assert json.loads(await run(behind.tab, "document.body.innerText"))["code"] == "policy_denied"
-    assert not behind.saw("bad.test")
-
-
-async def test_a_redirect_to_a_refused_host_leads_nowhere(behind: Behind) -> None:
-    assert await visit(behind.tab, behind.good("/to?" + behind.bad())) == 403
+    # By itself, and by way of an allowed one.
+    for url in (behind.bad(), behind.good("/to?" + behind.bad())):
+        assert await visit(behind.tab, url) == 403
+        assert json.loads(await run(behind.tab, "document.body.innerText"))["code"] == "policy_denied"
     assert not behind.saw("bad.test")
 
 
@@ -128,15 +122,12 @@ HINTS_AND_CALLS = """
 """
 
 
-@pytest.mark.parametrize("way", WAYS)
-async def test_what_a_page_asks_for_reaches_allowed_hosts_and_no_others(behind: Behind, way: str) -> None:
-    async def ask(url: str) -> None:
-        await run(behind.tab, SETTLES.format(WAYS[way].format(url=url)))
-
-    await ask(behind.bad("/asked"))
-    await ask(behind.good("/asked"))
-    # The one that is allowed arrived, so the other would have arrived as well by now.
-    await until(lambda: "good.test /asked" in behind.origin.asked)
+async def test_what_a_page_asks_for_reaches_allowed_hosts_and_no_others(behind: Behind) -> None:
+    for way, script in WAYS.items():
+        for url in (behind.bad(f"/{way}"), behind.good(f"/{way}")):
+            await run(behind.tab, SETTLES.format(script.format(url=url)))
+        # The one that is allowed arrived, so the other would have arrived as well by now.
+        await until(lambda way=way: f"good.test /{way}" in behind.origin.asked)
     assert not behind.saw("bad.test")
 
 
@@ -146,11 +137,12 @@ async def test_a_websocket_to_an_allowed_host_opens(behind: Behind) -> None:
     assert await run(behind.tab, SETTLES.format(opens.format(url))) == "open"
 
 
-@pytest.mark.parametrize("alias", ALIASES)
-async def test_this_machine_is_out_of_reach_under_every_name(behind: Behind, alias: str) -> None:
+async def test_this_machine_is_out_of_reach_under_every_name(behind: Behind) -> None:
     asked = len(behind.origin.asked)
-    await run(behind.tab, SETTLES.format(WAYS["fetch"].format(url=behind.origin.url(alias))))
-    assert await visit(behind.tab, behind.origin.url(alias)) in (403, None)
+    for alias in ALIASES:
+        await run(behind.tab, SETTLES.format(WAYS["fetch"].format(url=behind.origin.url(alias))))
+    for alias in ALIASES:
+        assert await visit(behind.tab, behind.origin.url(alias)) in (403, None), alias
     assert [each for each in behind.origin.asked[asked:] if "favicon" not in each] == []
 
 
@@ -196,14 +188,13 @@ async def sent_around(tab: ChromiumTab) -> int:
 async def test_the_full_build_keeps_to_the_policy_in_every_way(tmp_path: Path) -> None:
     async with serving() as origin, behind_policy(tmp_path, browser="chromium", **POLICY) as (browser, _):
         for tab in (await blank_tab(browser), await browser.new_tab("")):
-            assert await visit(tab, origin.url("bad.test")) == 403
             assert await visit(tab, origin.url("127.0.0.1")) == 403
-            assert await visit(tab, origin.url("good.test", "/to?" + origin.url("[::1]"))) == 403
-            assert await visit(tab, origin.url("good.test")) == 200
-            for way in WAYS.values():
-                await run(tab, SETTLES.format(way.format(url=origin.url("bad.test"))))
-            assert {asked.partition(" ")[0] for asked in origin.asked} == {"good.test"}
-            assert await sent_around(tab) == 0
+            assert await visit(tab, origin.url("good.test", "/to?" + origin.url("bad.test"))) == 403
+        assert await visit(tab, origin.url("good.test")) == 200
+        for way in WAYS.values():
+            await run(tab, SETTLES.format(way.format(url=origin.url("bad.test"))))
+        assert {asked.partition(" ")[0] for asked in origin.asked} == {"good.test"}
+        assert await sent_around(tab) == 0
 
 
 # --- Names ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""One broker with one browser for everybody, a site of hostile pages, and somebody who must not notice them."""
+"""A browser that everybody shares, a site of hostile pages, and somebody who must not notice them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from tests.server.conftest import Server, browser_pids, with_settings
+from tests.server.conftest import Server, browser_pids
 from tests.server.local_site import serving
+from tests.shared_server import unique
 
 from .driving import Driver, Innocent, driver
 from .site import HostileSite
@@ -20,15 +21,8 @@ def site() -> Iterator[HostileSite]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    settings = {"POOLS__DEFAULT__BROWSERS_MAX": "1", "POOLS__DEFAULT__WARM": "1"}
-    with with_settings(tmp_path_factory.mktemp("hostile") / "state", settings) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def innocent(server: Server, site: HostileSite) -> Iterator[Innocent]:
-    with server.agent("ida") as client:
+def innocent(server_of_all: Server, site: HostileSite) -> Iterator[Innocent]:
+    with server_of_all.agent(unique("ida")) as client:
         innocent = Innocent(client, site.url("/plain"))
         try:
             yield innocent
@@ -37,15 +31,15 @@ def innocent(server: Server, site: HostileSite) -> Iterator[Innocent]:
 
 
 @pytest.fixture(scope="module")
-def eve(server: Server) -> Iterator[httpx.Client]:
-    with server.agent("eve") as client:
+def eve(server_of_all: Server) -> Iterator[httpx.Client]:
+    with server_of_all.agent(unique("eve")) as client:
         yield client
 
 
 @pytest.fixture
-def tab(server: Server, eve: httpx.Client, innocent: Innocent, site: HostileSite) -> Iterator[Driver]:
+def tab(server_of_all: Server, eve: httpx.Client, innocent: Innocent, site: HostileSite) -> Iterator[Driver]:
     """A tab for one hostile page. Afterwards it can be used, its session ends, and nobody else has noticed anything."""
-    with server.client() as admin:
+    with server_of_all.client() as admin:
         browsers = browser_pids(admin)
         with driver(eve) as tab:
             yield tab

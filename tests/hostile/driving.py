@@ -19,7 +19,7 @@ HANG_S: Final = 60
 # The session of somebody who works through all tests of a file, on however slow a machine.
 LIFE_MS: Final = 3_600_000
 # How long somebody who does ordinary things rests between two rounds: most of the machine is for the others.
-REST_S: Final = 0.25
+REST_S: Final = 0.5
 # What is done to every page.
 KINDS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
     ("snapshot", {}),

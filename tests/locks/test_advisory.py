@@ -138,10 +138,10 @@ def test_monitoring_shows_who_has_the_lock_and_since_when(url: str, namespace: i
     assert row_of(url, f"shown-{namespace}") is None
 
 
-@pytest.mark.parametrize("name", ["a */ SELECT 1; /* b", "50 % off", "größe", "'; --", 'q"uote', "/../x"])
-def test_monitoring_tells_any_name(url: str, namespace: int, name: str) -> None:
-    with advisory_lock(f"{namespace}{name}", url=url):
-        assert row_of(url, f"{namespace}{name}") is not None
+def test_monitoring_tells_any_name(url: str, namespace: int) -> None:
+    for name in ("a */ SELECT 1; /* b", "50 % off", "größe", "'; --", 'q"uote', "/../x"):
+        with advisory_lock(f"{namespace}{name}", url=url):
+            assert row_of(url, f"{namespace}{name}") is not None
 
 
 def test_contention_is_counted(url: str, namespace: int) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from bench.rig.contenders import Contention, contend
 
+pytestmark = pytest.mark.release
+
 
 @pytest.mark.parametrize(("shares", "factor"), [([5, 5, 5], 1.0), ([2, 4, 6], 2.0), ([1, 1, 10], 4.0), ([0, 10], 5.0)])
 def test_the_share_that_is_furthest_from_fair_is_told_as_a_factor(shares: list[int], factor: float) -> None:

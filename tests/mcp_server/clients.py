@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -70,11 +70,3 @@ def sessions(server: Server) -> list[dict[str, Any]]:
     """All that are open."""
     with server.client() as admin:
         return admin.get("/sessions", params={"state": "active"}).raise_for_status().json()["sessions"]
-
-
-def released(server: Server) -> Iterator[None]:
-    """Ends what a test has left, so that the next one finds room."""
-    yield
-    with server.client() as admin:
-        for session in sessions(server):
-            admin.delete(f"/sessions/{session['sessionId']}")

@@ -24,9 +24,23 @@ def _modules() -> Iterator[tuple[str, Sequence[Situation]]]:
             yield module, situations
 
 
-_BY_MODULE: Final = dict(_modules())
+BY_MODULE: Final = dict(_modules())
 # Those that have situations, in the order of the catalogue.
-MODULES: Final = tuple(_BY_MODULE)
-SITUATIONS: Final = tuple(situation for situations in _BY_MODULE.values() for situation in situations)
+MODULES: Final = tuple(BY_MODULE)
+SITUATIONS: Final = tuple(situation for situations in BY_MODULE.values() for situation in situations)
 BY_NAME: Final = {situation.name: situation for situation in SITUATIONS}
 assert len(BY_NAME) == len(SITUATIONS), "two situations have the same name"
+
+
+def _kind(situation: Situation) -> tuple[type, str, bool]:
+    return type(situation.ours[-1]), situation.our_end, bool(situation.difference)
+
+
+# The first of each kind: another verb, another end, or a difference to Playwright that is pinned.
+_FIRST: Final = {_kind(situation): situation for situation in reversed(SITUATIONS)}
+
+
+def sample_of(module: str) -> Sequence[Situation]:
+    """The situations of a module that are the first of their kind, and at least one of those in it."""
+    situations = BY_MODULE[module]
+    return [each for each in situations if _FIRST[_kind(each)] is each] or situations[:1]

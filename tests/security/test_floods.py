@@ -75,7 +75,9 @@ FLOODS: Final = {
 }
 
 
-@pytest.mark.parametrize("kind", FLOODS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind == "pings" else [pytest.mark.soak]) for kind in FLOODS]
+)
 async def test_one_that_floods_and_never_reads_is_cut_off_and_keeps_nobody_waiting(kind: str) -> None:
     async with house() as here, wire(here) as hostile:
         tab_id, token = await here.open_tab(BOB, keep_alive=True), await here.token(BOB)
@@ -101,29 +103,29 @@ NO_MESSAGES: Final = {
 }
 
 
-@pytest.mark.parametrize("message", NO_MESSAGES.values(), ids=NO_MESSAGES.keys())
-async def test_what_is_no_message_is_refused_on_the_control_channel(here: Rig, message: bytes) -> None:
-    async with wire(here.here) as hostile:
-        await opened(here.here, hostile, here.tokens[ALICE])
-        await hostile.send(frame(message) + frame(b"", 0x88))
-        told = await hostile.ended()
-        # The answer to hello, a refusal or the reason of the close, and the close.
-        assert b"Traceback" not in told
-        assert b"internal_error" not in told
-    async with client(here.here, here.tokens[BOB]) as bob:
-        assert (await bob.ask("ping"))["messageType"] == "pong"
+async def test_what_is_no_message_is_refused_on_the_control_channel(here: Rig) -> None:
+    for kind, message in NO_MESSAGES.items():
+        async with wire(here.here) as hostile:
+            await opened(here.here, hostile, here.tokens[ALICE])
+            await hostile.send(frame(message) + frame(b"", 0x88))
+            told = await hostile.ended()
+            # The answer to hello, a refusal or the reason of the close, and the close.
+            assert b"Traceback" not in told, kind
+            assert b"internal_error" not in told, kind
+        async with client(here.here, here.tokens[BOB]) as bob:
+            assert (await bob.ask("ping"))["messageType"] == "pong", kind
 
 
-@pytest.mark.parametrize("message", NO_MESSAGES.values(), ids=NO_MESSAGES.keys())
-async def test_what_is_no_message_is_refused_by_mcp_with_and_without_a_session(here: Rig, message: bytes) -> None:
+async def test_what_is_no_message_is_refused_by_mcp_with_and_without_a_session(here: Rig) -> None:
     async with here.client() as http:
         model = Model(http, here.tokens[ALICE])
         for _ in range(2):
-            answer = await http.post(
-                "/mcp", content=message, headers=model._headers | {"Content-Type": "application/json"}
-            )
-            assert 400 <= answer.status_code < 500, answer.text
-            assert "Traceback" not in answer.text
+            for kind, message in NO_MESSAGES.items():
+                answer = await http.post(
+                    "/mcp", content=message, headers=model._headers | {"Content-Type": "application/json"}
+                )
+                assert 400 <= answer.status_code < 500, (kind, answer.text)
+                assert "Traceback" not in answer.text, kind
             # The second time within one.
             await model.open()
         assert "browser_lease" in await model.tools()

@@ -41,11 +41,10 @@ def path_of(route: Route, things: Things) -> str:
 async def ask(here: Rig, route: Route, things: Things, headers: dict[str, str]) -> Heard:
     row = TABLE[name_of(route)]
     body = {"content": row.body} if isinstance(row.body, str) else {} if row.body is None else {"json": row.body}
-    async with (
-        here.client() as http,
-        # A stream is heard to begin; that is all that is wanted of it.
-        http.stream(route.method, path_of(route, things) + row.query, headers=headers, **body) as answer,
-    ):
+    # What an earlier answer set is not shown.
+    here.http.cookies.clear()
+    # A stream is heard to begin; that is all that is wanted of it.
+    async with here.http.stream(route.method, path_of(route, things) + row.query, headers=headers, **body) as answer:
         told: Any = {}
         if answer.headers.get("content-type", "").startswith("application/json"):
             await answer.aread()

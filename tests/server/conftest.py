@@ -1,4 +1,4 @@
-"""A running server for the module's tests, and what is needed to talk to it and to look behind it."""
+"""The server that tests use, one that they may kill, and what is needed to talk to them and to look behind them."""
 
 from __future__ import annotations
 
@@ -172,10 +172,35 @@ def _told(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
         assert time.monotonic() < give_up_at, "no such event"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with with_settings(tmp_path_factory.mktemp("server") / "state", SPARING) as server:
-        yield server
+@pytest.fixture
+def server(shared_server: Server) -> Server:
+    """The worker's server. What a test leaves there under an agent's name, the next one does not meet: `unique`."""
+    return shared_server
+
+
+@pytest.fixture
+def admin(server: Server) -> Iterator[httpx.Client]:
+    with server.client() as client:
+        yield client
+
+
+@pytest.fixture
+def ada(server: Server) -> Iterator[httpx.Client]:
+    with server.agent(_unique("ada")) as client:
+        yield client
+
+
+@pytest.fixture
+def bob(server: Server) -> Iterator[httpx.Client]:
+    with server.agent(_unique("bob")) as client:
+        yield client
+
+
+def _unique(name: str) -> str:
+    # Not at the top, because that module needs this one.
+    from tests.shared_server import unique
+
+    return unique(name)
 
 
 @pytest.fixture
@@ -183,24 +208,6 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
     """A server that the test may kill."""
     with with_settings(tmp_path / "state", SPARING) as server:
         yield server
-
-
-@pytest.fixture(scope="module")
-def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One state directory, on which a server is started again and again."""
-    with with_settings(tmp_path_factory.mktemp("lives") / "state", SPARING) as server:
-        yield server
-
-
-@pytest.fixture
-def ending_server(lives: Server) -> Iterator[Server]:
-    """A server that the test may end and start again; the module's next test goes on with it, without its sessions."""
-    if not lives.is_running:
-        lives.start(SPARING)
-    yield lives
-    if lives.is_running:
-        with lives.client() as admin:
-            end_sessions(admin)
 
 
 def wait_while(is_so: Callable[[], Any]) -> None:
@@ -260,9 +267,9 @@ def browser_pids(client: httpx.Client, pool: str = "default") -> list[int]:
     return [b["pid"] for b in browsers if b["pool"] == pool and b["state"] in ("ready", "draining")]
 
 
-def renderer_of(client: httpx.Client, tab_id: str) -> psutil.Process:
+def renderer_of(client: httpx.Client, tab_id: str, pool: str = "default") -> psutil.Process:
     """The process in which the page of that tab lives, told from the others by giving it something to do."""
-    (pid,) = browser_pids(client)
+    (pid,) = browser_pids(client, pool)
     for attempt in range(20):
         # Longer each time: on a busy machine it gets only a part of its time.
         spin = f"{{ const end = performance.now() + {300 * (1 + attempt)}; while (performance.now() < end); }}"

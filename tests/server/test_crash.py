@@ -14,29 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Server, act, browser_pids, events_of, is_alive, kill_browser, open_session, with_settings
+from .conftest import SPARING, Server, act, browser_pids, is_alive, kill_browser, open_session, with_settings
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 # How long the killer goes on; the soak goes on for a minute.
-KILLING_S = float(os.environ.get("KILLING_S", "12"))
+KILLING_S = float(os.environ.get("KILLING_S", "3"))
 # How much longer, until enough callers have been served.
 PATIENCE_S = 60.0
 
 
-def test_a_request_that_meets_a_killed_browser_waits_for_the_replacement(own_server: Server) -> None:
-    with own_server.client() as admin, events_of(own_server, "browser.crashed") as events:
-        first = admin.get("/browsers").json()["browsers"][0]
-        kill_browser(first["pid"])
-        next(events)
-        # No retry and no error.
-        fresh = open_session(admin, agentId="ada")
-        assert act(admin, fresh["tabs"][0]["tabId"], "evaluate", expression="1").json()["result"] == 1
-        assert first["browserId"] not in [b["browserId"] for b in admin.get("/browsers").json()["browsers"]]
-
-
 def test_a_stopped_browser_is_found_out_killed_and_replaced(tmp_path: Path) -> None:
-    hasty = {"POOLS__DEFAULT__PROBE_LIMIT_MS": "1000"}
+    hasty = SPARING | {"POOLS__DEFAULT__PROBE_LIMIT_MS": "1000"}
     with (
         with_settings(tmp_path / "state", hasty) as server,
         server.client() as admin,
@@ -77,12 +66,12 @@ def test_callers_are_served_or_refused_while_browsers_are_killed_under_them(own_
 
     def kill_one_after_the_other() -> None:
         """One a second; later, where a busy machine takes longer than that to start the next and serve from it."""
-        opened_before = 0
+        chance, opened_before = random.Random(0), 0
         with server.client() as client:
             while not is_over.wait(1.0):
                 if outcomes["opened"] > opened_before and (pids := browser_pids(client)):
                     opened_before = outcomes["opened"]
-                    kill_browser(random.choice(pids))
+                    kill_browser(chance.choice(pids))
 
     with ThreadPoolExecutor(51) as callers:
         killer = callers.submit(kill_one_after_the_other)

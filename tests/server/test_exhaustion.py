@@ -169,7 +169,7 @@ def test_a_task_that_was_accepted_before_the_disk_was_full_is_done_when_there_is
     until_running(admin, task_id)
     with no_more_than(server, resource.RLIMIT_FSIZE, 0):
         effects.is_open.set()
-        seen = admin.get(f"/tasks/{task_id}", params={"waitMs": 3_000})
+        seen = admin.get(f"/tasks/{task_id}", params={"waitMs": 1_000})
         # Nothing is told that is not on disk.
         assert (seen.status_code, seen.json()["state"]) == (200, "running")
     view = ended(admin, task_id)
@@ -262,15 +262,13 @@ def put(clock: Path, off_s: int) -> None:
     until(lambda: seen.exists() and seen.read_text() == str(off_s))
 
 
-@pytest.mark.parametrize("off_s", [HOUR_S, -HOUR_S], ids=["forward", "back"])
-def test_a_clock_that_jumps_ends_no_work_and_stops_none(
-    server: Server, admin: httpx.Client, clock: Path, off_s: int
-) -> None:
+def test_a_clock_that_jumps_ends_no_work_and_stops_none(admin: httpx.Client, clock: Path) -> None:
     session = open_session(admin, agentId="ada", keepAlive=True, deadlineMs=6 * HOUR_S * 1_000)
     try:
-        put(clock, off_s)
-        assert value_of(admin, session["tabs"][0]["tabId"], "1 + 1") == 2
-        is_at_work(admin)
+        for off_s in (HOUR_S, -HOUR_S):
+            put(clock, off_s)
+            assert value_of(admin, session["tabs"][0]["tabId"], "1 + 1") == 2
+            is_at_work(admin)
     finally:
         put(clock, 0)
     assert value_of(admin, session["tabs"][0]["tabId"], "1 + 1") == 2

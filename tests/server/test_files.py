@@ -18,10 +18,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 from tests.browsers.file_site import HELD_BYTES, FileSite, serving_files
-from tests.browsers.site import BUILDS
+from tests.shared_server import unique
 
 from .conftest import (
-    SPARING,
     Server,
     act,
     browser_pids,
@@ -30,7 +29,6 @@ from .conftest import (
     open_session,
     release,
     value_of,
-    with_settings,
 )
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -38,36 +36,12 @@ pytestmark = [pytest.mark.server, pytest.mark.browser]
 # How often, every twentieth of a second, something is looked for before it is missed.
 TRIES = 600
 Files = list[dict[str, Any]]
-# One server for all: besides the usual pool one on each build, and one whose sessions share a profile.
-POOLS = {
-    "light": {"browser": BUILDS[0], "files_max_bytes": 4 << 20},
-    "full": {"browser": BUILDS[1], "files_max_bytes": 4 << 20},
-    # Who wants a session here does not wait until its browser has started.
-    "common": {"isolation": "shared", "files_max": 2, "browsers_min": 1},
-}
-# A machine at work is slow; what is tested here is not how a browser that hangs is noticed.
-EVERY = {"browsers_min": 0, "warm": 0, "probe_limit_ms": 30_000}
-SETTINGS = {
-    f"POOLS__{name}__{key}".upper(): str(value) for name, pool in POOLS.items() for key, value in (EVERY | pool).items()
-}
 
 
 @pytest.fixture
 def files_site() -> Iterator[FileSite]:
     with serving_files() as site:
         yield site
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with with_settings(tmp_path_factory.mktemp("files") / "state", SPARING | SETTINGS) as server:
-        yield server
-
-
-@pytest.fixture(params=["light", "full"], ids=BUILDS)
-def pool(request: pytest.FixtureRequest) -> str:
-    """A pool on the light build, and one on the full one."""
-    return str(request.param)
 
 
 def files_of(client: httpx.Client, session: dict[str, Any]) -> Files:
@@ -134,6 +108,7 @@ def directory_of(server: Server, session: dict[str, Any]) -> Path:
 # --- Downloads --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("pool", ["default", "full"])
 def test_what_a_page_saves_is_listed_told_and_served_by_the_name_the_site_gave_it(
     server: Server, pool: str, files_site: FileSite
 ) -> None:
@@ -166,10 +141,10 @@ def test_what_a_page_saves_is_listed_told_and_served_by_the_name_the_site_gave_i
 
 
 def test_sessions_that_save_at_once_in_one_browser_see_their_own_files_only(
-    server: Server, pool: str, files_site: FileSite
+    server: Server, files_site: FileSite
 ) -> None:
-    agents = [server.agent(f"a{n}") for n in range(2)]
-    sessions = [open_session(agent, pool=pool, url=files_site.url()) for agent in agents]
+    agents = [server.agent(unique("a")) for _ in range(2)]
+    sessions = [open_session(agent, url=files_site.url()) for agent in agents]
     for n, (agent, session) in enumerate(zip(agents, sessions, strict=True)):
         save(agent, session, files_site.url(f"/held?name=same.bin&of={n}"))
     for agent, session in zip(agents, sessions, strict=True):
@@ -185,12 +160,10 @@ def test_sessions_that_save_at_once_in_one_browser_see_their_own_files_only(
         agent.close()
 
 
-def test_names_that_mean_harm_are_served_harmless_and_lead_nowhere_else(
-    server: Server, pool: str, files_site: FileSite
-) -> None:
+def test_names_that_mean_harm_are_served_harmless_and_lead_nowhere_else(server: Server, files_site: FileSite) -> None:
     hostile = ["../../../etc/passwd", ".bashrc", "a/b\\c.txt", "same.txt", "same.txt", "x" * 300 + ".csv", "é %22.txt"]
     with server.client() as admin:
-        session = open_session(admin, pool=pool, agentId="ada", url=files_site.url())
+        session = open_session(admin, pool="mortal", agentId="ada", url=files_site.url())
         for name in hostile:
             before = len(files_of(admin, session))
             save(admin, session, files_site.url(f"/file?name={quote(name)}"))
@@ -208,10 +181,10 @@ def test_names_that_mean_harm_are_served_harmless_and_lead_nowhere_else(
 
 
 def test_a_download_over_the_bytes_of_the_session_is_cancelled_and_says_so(
-    server: Server, pool: str, files_site: FileSite
+    server: Server, files_site: FileSite
 ) -> None:
     with server.client() as admin:
-        session = open_session(admin, pool=pool, agentId="ada", url=files_site.url())
+        session = open_session(admin, pool="mortal", agentId="ada", url=files_site.url())
         save(admin, session, files_site.url(f"/file?name=big.bin&body=0123456789&times={600_000}"))
         (file,) = until(admin, session, states("canceled"))
         assert (file["reason"], file["sizeBytes"]) == ("files_max_bytes", 0)
@@ -222,25 +195,17 @@ def test_a_download_over_the_bytes_of_the_session_is_cancelled_and_says_so(
         assert sum(path.stat().st_size for path in downloads.iterdir()) == len("hello")
 
 
-def test_a_file_on_its_way_is_listed_but_not_served_yet(server: Server, files_site: FileSite) -> None:
-    with server.client() as admin:
-        session = open_session(admin, agentId="ada", url=files_site.url())
-        save(admin, session, files_site.url("/held?name=slow.bin"))
-        until(admin, session, is_begun)
-        assert body_of(admin, session, "slow.bin").json()["code"] == "conflict"
-
-
 def test_a_download_dies_with_its_browser_and_the_next_browser_saves_again(
-    server: Server, pool: str, files_site: FileSite
+    server: Server, files_site: FileSite
 ) -> None:
     with server.client() as admin:
-        session = open_session(admin, pool=pool, agentId="ada", url=files_site.url())
+        session = open_session(admin, pool="mortal", agentId="ada", url=files_site.url())
         save(admin, session, files_site.url("/file?name=kept.txt"))
         until(admin, session, states("completed"))
         save(admin, session, files_site.url("/held?name=lost.bin"))
         until(admin, session, lambda files: len(files) == 2 and is_begun(files[1:]))
         with events_of(server, "session_recovered") as events:
-            kill_browser(*browser_pids(admin, pool))
+            kill_browser(*browser_pids(admin, "mortal"))
             while next(events)["sessionId"] != session["sessionId"]:
                 pass
         (_, lost) = until(admin, session, states("completed", "canceled"))
@@ -252,10 +217,10 @@ def test_a_download_dies_with_its_browser_and_the_next_browser_saves_again(
         assert not [name for name in left if name.endswith(".crdownload")]
 
 
-def test_files_outlive_a_killed_broker_also_one_that_was_on_its_way(
-    ending_server: Server, files_site: FileSite
+def test_files_outlive_a_killed_broker_and_an_orderly_stop_also_one_that_was_on_its_way(
+    own_server: Server, files_site: FileSite
 ) -> None:
-    with ending_server.client() as admin:
+    with own_server.client() as admin:
         session, over = (open_session(admin, agentId="ada", url=files_site.url()) for _ in range(2))
         save(admin, session, files_site.url("/file?name=before.txt"))
         until(admin, session, states("completed"))
@@ -264,12 +229,12 @@ def test_files_outlive_a_killed_broker_also_one_that_was_on_its_way(
         until(admin, session, lambda files: len(files) == 3 and is_begun(files[2:]))
         assert upload(admin, over, "over.txt", b"over").status_code == 201
         before = files_of(admin, session)
-    ending_server.kill()
+    own_server.kill()
     # A session of which no row is left.
-    (ending_server.state / "files" / "ses_stray" / "downloads").mkdir(parents=True)
-    ending_server.start()
-    with ending_server.client() as admin:
-        assert not (ending_server.state / "files" / "ses_stray").exists()
+    (own_server.state / "files" / "ses_stray" / "downloads").mkdir(parents=True)
+    own_server.start()
+    with own_server.client() as admin:
+        assert not (own_server.state / "files" / "ses_stray").exists()
         found = files_of(admin, session)
         assert [(file["name"], file["source"], file["state"]) for file in found] == [
             ("before.txt", "download", "completed"),
@@ -284,23 +249,17 @@ def test_files_outlive_a_killed_broker_also_one_that_was_on_its_way(
         save(admin, session, files_site.url("/file?name=after.txt"))
         (*_, after) = until(admin, session, lambda files: len(files) == 4 and files[3]["state"] == "completed")
         assert after["name"] == "after.txt"
-        release(admin, session)
-        assert not directory_of(ending_server, session).exists()
-
-
-def test_files_outlive_an_orderly_stop(ending_server: Server, files_site: FileSite) -> None:
-    with ending_server.client() as admin:
-        session = open_session(admin, agentId="ada", url=files_site.url())
-        save(admin, session, files_site.url("/file?name=before.txt"))
-        until(admin, session, states("completed"))
+        files_site.finish.clear()
         save(admin, session, files_site.url("/held?name=cut.bin"))
-        until(admin, session, lambda files: len(files) == 2 and is_begun(files[1:]))
-    ending_server.stop()
-    ending_server.start()
-    with ending_server.client() as admin:
-        (before, cut) = until(admin, session, states("completed", "canceled"))
+        until(admin, session, lambda files: len(files) == 5 and is_begun(files[4:]))
+    own_server.stop()
+    own_server.start()
+    with own_server.client() as admin:
+        (before, *_, cut) = until(admin, session, states(*["completed"] * 4, "canceled"))
         assert (before["name"], cut["name"]) == ("before.txt", "cut.bin")
         assert body_of(admin, session, "before.txt").content == b"hello"
+        release(admin, session)
+        assert not directory_of(own_server, session).exists()
 
 
 def test_the_directory_is_private_and_goes_with_the_session(server: Server, files_site: FileSite) -> None:
@@ -337,7 +296,7 @@ def test_a_pooled_tab_has_no_files_and_saves_none(server: Server, files_site: Fi
 
 def test_pages_of_a_shared_profile_save_nothing_but_can_be_given_files(server: Server, files_site: FileSite) -> None:
     with server.client() as admin:
-        session = open_session(admin, pool="common", agentId="ada", url=files_site.url())
+        session = open_session(admin, pool="shared", agentId="ada", url=files_site.url())
         refused = act(admin, session["tabs"][0]["tabId"], "navigate", url=files_site.url("/file?name=no.txt"))
         assert refused.json()["code"] == "navigation_failed"
         assert files_of(admin, session) == []
@@ -368,7 +327,7 @@ def test_an_upload_is_listed_served_and_has_a_path_for_cdp_clients(server: Serve
 
 
 def test_large_files_go_in_and_out_while_others_are_served(server: Server) -> None:
-    piece, count = os.urandom(1 << 20), 200
+    piece, count = os.urandom(1 << 20), 40
     twice = piece + piece
     with server.client() as admin, server.client() as other:
         session = open_session(admin, agentId="ada")
@@ -392,27 +351,6 @@ def test_large_files_go_in_and_out_while_others_are_served(server: Server) -> No
         release(admin, session)
 
 
-def test_an_upload_over_the_bytes_of_the_session_is_refused_and_leaves_nothing(server: Server, pool: str) -> None:
-    with server.client() as admin:
-        session = open_session(admin, pool=pool, agentId="ada")
-        told = upload(admin, session, "told.bin", b"x" * (5 << 20))
-        untold = upload(admin, session, "untold.bin", (b"x" * (1 << 20) for _ in range(6)))
-        for answer in (told, untold):
-            assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
-            assert answer.json()["details"]["cap"] == 4 << 20
-        assert files_of(admin, session) == []
-        assert upload(admin, session, "fits.bin", b"x" * (4 << 20)).status_code == 201
-        assert upload(admin, session, "one-more.bin", b"x").json()["code"] == "body_too_large"
-
-
-def test_more_files_than_a_session_may_have_are_refused(server: Server) -> None:
-    with server.client() as admin:
-        session = open_session(admin, pool="common", agentId="ada")
-        assert [upload(admin, session, f"{n}", b"x").status_code for n in range(2)] == [201, 201]
-        refused = upload(admin, session, "third", b"x").json()
-        assert (refused["code"], refused["details"]) == ("capacity", {"reason": "file_cap", "cap": 2})
-
-
 def test_a_caller_that_leaves_in_the_middle_of_an_upload_leaves_nothing(server: Server) -> None:
     with server.client() as admin:
         session = open_session(admin, agentId="ada")
@@ -434,12 +372,3 @@ def test_a_caller_that_leaves_in_the_middle_of_an_upload_leaves_nothing(server: 
                 break
             time.sleep(0.05)
         assert os.listdir(incoming) == []
-
-
-def test_files_need_their_scope_and_a_session_that_lives(server: Server) -> None:
-    with server.client() as admin, server.agent("eve", ["browse"]) as eve:
-        session = open_session(eve)
-        assert eve.get(f"/sessions/{session['sessionId']}/files").json()["details"] == {"scope": "files"}
-        release(admin, session)
-        assert upload(admin, session, "late.txt", b"late").json()["code"] == "lease_lost"
-        assert not directory_of(server, session).exists()

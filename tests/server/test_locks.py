@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.cli.running import environment
+from tests.shared_server import unique
 
 from .conftest import Server, events_of
 
@@ -25,7 +25,7 @@ PROGRAM = """
 import sys
 from tabherd.locks import advisory_lock
 
-with advisory_lock("account", "x", timeout=60.0):
+with advisory_lock("account", sys.argv[1], timeout=60.0):
     print("has it", flush=True)
     sys.stdin.readline()
 print("gave it back", flush=True)
@@ -33,10 +33,10 @@ print("gave it back", flush=True)
 
 
 @contextmanager
-def program(server: Server) -> Iterator[subprocess.Popen[str]]:
+def program(server: Server, name: str = "x") -> Iterator[subprocess.Popen[str]]:
     """A program of its own that uses the library; it is gone afterwards."""
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", PROGRAM, name],
         env=environment(server.state),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -79,12 +79,6 @@ def until_waiting(client: httpx.Client) -> None:
         pass
 
 
-@pytest.fixture
-def admin(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as client:
-        yield client
-
-
 # --- One domain with programs -----------------------------------------------------------------------------------
 
 
@@ -107,29 +101,18 @@ def test_a_caller_that_has_the_lock_excludes_programs(server: Server, admin: htt
     lock = take(admin)
     with program(server) as running, ThreadPoolExecutor(1) as readers:
         first = readers.submit(said, running)
-        while not admin.get("/api/advisory-locks").json()["advisory_locks"][0]["waiters"]:
+        while not is_waited_for(admin):
             assert not first.done()
         drop(admin, lock)
         assert first.result(60) == "has it"
         let_go(running)
 
 
-def test_a_program_that_is_killed_gives_way_to_callers_that_wait(server: Server, admin: httpx.Client) -> None:
-    with program(server) as running:
-        assert said(running) == "has it"
-        with ThreadPoolExecutor(1) as callers:
-            waiting = callers.submit(take, admin, waitMs=60_000)
-            with server.client() as other:
-                until_waiting(other)
-            running.kill()
-            drop(admin, waiting.result(60))
-
-
 # --- Processes --------------------------------------------------------------------------------------------------
 
 
 def test_a_lock_is_free_when_its_owner_is_killed(server: Server, admin: httpx.Client) -> None:
-    with server.caller("ada") as owner, events_of(server, "lock.*") as events:
+    with server.caller(unique("ada")) as owner, events_of(server, "lock.*") as events:
         held = owner.ask("POST", PATH, {"owner": {"pid": owner.pid}, "leaseMs": 3_600_000})
         assert held.status == 200
         owner.kill()
@@ -144,70 +127,48 @@ def test_a_lock_is_free_when_its_owner_is_killed(server: Server, admin: httpx.Cl
     drop(admin, lock)
 
 
-def test_a_caller_that_is_killed_while_it_waits_is_never_granted(server: Server, admin: httpx.Client) -> None:
-    lock = take(admin)
-    with server.caller("ada") as gone:
-        gone.send("POST", PATH, {"waitMs": 60_000})
-        until_waiting(admin)
-        gone.kill()
-        while any(each["waiters"] for each in admin.get("/locks").json()["locks"]):
-            pass
-    drop(admin, lock)
-    drop(admin, take(admin))
-
-
 # --- Lives of the server ----------------------------------------------------------------------------------------
 
 
-def test_a_holder_keeps_its_lock_through_kill_9_and_nobody_else_has_it_meanwhile(own_server: Server) -> None:
+def test_through_kill_9_a_holder_keeps_its_lock_unless_a_program_had_it_or_its_lease_ended(own_server: Server) -> None:
     with own_server.agent("ada") as ada:
         token = ada.headers["Authorization"].removeprefix("Bearer ")
-        lock = take(ada, leaseMs=60_000)
-        own_server.kill()
-    own_server.start()
-    with own_server.client(token) as ada, own_server.agent("bob") as bob, program(own_server) as running:
-        assert bob.post(PATH).status_code == 504
-        assert renew(ada, lock).json()["fence"] == lock["fence"]
-        with ThreadPoolExecutor(1) as readers:
-            first = readers.submit(said, running)
-            while not bob.get("/api/advisory-locks").json()["advisory_locks"][0]["waiters"]:
-                assert not first.done()
-            drop(ada, lock)
-            assert first.result(60) == "has it"
-
-
-def test_a_lock_that_a_program_had_while_the_server_was_down_is_lost(own_server: Server) -> None:
-    with own_server.client() as admin:
-        lock = take(admin, leaseMs=60_000)
+        kept = take(ada, leaseMs=600_000)
+        lost = ada.post("/locks/account:lost", json={"leaseMs": 600_000}).json()
+        over = ada.post("/locks/account:over", json={"leaseMs": 100}).json()
     own_server.kill()
-    with program(own_server) as running:
+    with program(own_server, "lost") as running:
         assert said(running) == "has it"
         let_go(running)
         assert said(running) == "gave it back"
+    # The lease of the third has ended: a program takes longer than that to start.
     own_server.start()
-    with own_server.client() as admin:
-        lost = renew(admin, lock)
-        assert (lost.status_code, lost.json()["code"]) == (409, "lock_lost")
-        assert take(admin)["fence"] > lock["fence"]
+    with own_server.client(token) as ada, own_server.agent("bob") as bob, program(own_server) as running:
+        for name, lock in (("lost", lost), ("over", over)):
+            gone = ada.post(f"/locks/account:{name}/renew", json={"ticket": lock["ticket"]})
+            assert (gone.status_code, gone.json()["code"]) == (409, "lock_lost"), name
+        assert bob.post("/locks/account:lost").json()["fence"] > lost["fence"]
+        assert bob.post(PATH).status_code == 504
+        assert renew(ada, kept).json()["fence"] == kept["fence"]
+        with ThreadPoolExecutor(1) as readers:
+            first = readers.submit(said, running)
+            while not is_waited_for(bob):
+                assert not first.done()
+            drop(ada, kept)
+            assert first.result(60) == "has it"
 
 
-def test_a_lock_whose_lease_ended_while_the_server_was_down_is_free(own_server: Server) -> None:
-    with own_server.client() as admin:
-        lock = take(admin, leaseMs=300)
-    own_server.kill()
-    # It takes longer than that to start.
-    time.sleep(0.3)
-    own_server.start()
-    with own_server.client() as admin:
-        assert renew(admin, lock).json()["code"] == "lock_lost"
-        assert admin.get("/locks").json()["locks"] == []
+def is_waited_for(client: httpx.Client) -> bool:
+    """Whether a program waits for the lock."""
+    locks = client.get("/api/advisory-locks").json()["advisory_locks"]
+    return any(lock["waiters"] for lock in locks if lock["label"] == NAME)
 
 
 # --- An operator ------------------------------------------------------------------------------------------------
 
 
 def test_an_operator_frees_a_lock_without_its_ticket_and_an_agent_does_not(server: Server, admin: httpx.Client) -> None:
-    with server.agent("ada") as ada, server.agent("bob") as bob:
+    with server.agent(unique("ada")) as ada, server.agent(unique("bob")) as bob:
         lock = take(ada)
         for agent in (ada, bob):
             refused = agent.delete(PATH, params={"force": "true"})
@@ -216,17 +177,3 @@ def test_an_operator_frees_a_lock_without_its_ticket_and_an_agent_does_not(serve
             assert operator.delete(PATH, params={"force": "true", "fence": lock["fence"]}).status_code == 204
         lost = renew(ada, lock)
         assert (lost.status_code, lost.json()["code"]) == (409, "lock_lost")
-
-
-def test_an_operator_frees_a_tab_without_the_ticket_of_its_lock(server: Server, admin: httpx.Client) -> None:
-    with server.agent("ada") as ada:
-        session = ada.post("/sessions", json={}).raise_for_status().json()
-        path = f"/tabs/{session['tabs'][0]['tabId']}/lock"
-        held = ada.post(path, json={"lockLeaseMs": 600_000}).raise_for_status().json()
-        assert ada.delete(path, params={"force": "true"}).status_code == 403
-        assert admin.delete(path, params={"force": "true", "holder": "nobody"}).status_code == 409
-        holder = held["lockOwnerControllerId"]
-        assert admin.delete(path, params={"force": "true", "holder": holder}).status_code == 204
-        over = ada.post(path, json={"ticket": held["ticket"]})
-        assert (over.status_code, over.json()["code"]) == (404, "lock_not_found")
-        ada.delete(f"/sessions/{session['sessionId']}").raise_for_status()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,17 @@ import psutil
 import pytest
 from tests.cli.running import call
 
-from .conftest import Server, act, events_of, is_alive, open_session, value_of, with_settings
+from .conftest import (
+    SPARING,
+    Server,
+    act,
+    events_of,
+    is_alive,
+    open_session,
+    value_of,
+    wait_while,
+    with_settings,
+)
 from .login_site import LoginSite
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -24,154 +34,128 @@ HISTORY_TRIES = 1_200
 
 
 def ready_browser(client: httpx.Client) -> dict[str, Any]:
-    return next(b for b in client.get("/browsers").json()["browsers"] if b["state"] == "ready")
+    browsers = client.get("/browsers").json()["browsers"]
+    return next(b for b in browsers if b["pool"] == "default" and b["state"] == "ready")
 
 
-def test_the_sessions_of_a_restarted_browser_go_on_in_its_replacement(
-    own_server: Server, login_site: LoginSite
+def test_the_sessions_of_a_restarted_browser_go_on_and_what_ran_in_it_is_unknown(
+    server: Server, admin: httpx.Client, login_site: LoginSite
 ) -> None:
-    with own_server.client() as admin, events_of(own_server, "session_recovered,browser.*") as events:
+    with events_of(server, "session_recovered,browser.*") as events, ThreadPoolExecutor(1) as callers:
         session = open_session(admin, agentId="ada", url=login_site.url("/login/ada"))
-        own_server.wait_kept([session["sessionId"]], "secret-of-ada")
+        busy = open_session(admin, agentId="bob")["tabs"][0]["tabId"]
+        server.wait_kept([session["sessionId"]], "secret-of-ada")
+        patient = {"waitPolicy": "wait_with_timeout", "timeoutMs": 600_000}
+        running = callers.submit(act, admin, busy, "evaluate", expression="new Promise(() => {})", **patient)
+        wait_while(lambda: admin.get(f"/tabs/{busy}").json()["holder"] is None)
+        crashes = crashes_of(admin)
         old = ready_browser(admin)
         process = psutil.Process(old["pid"])
         answer = admin.post(f"/browsers/{old['browserId']}/restart")
-        assert (answer.status_code, answer.json()["sessions"]) == (202, 1)
-        by_type: dict[str, Any] = {}
-        while "session_recovered" not in by_type:
-            event = next(events)
-            by_type[event["type"]] = event
-        assert by_type["browser.stopped"]["reason"] == "restarted"
-        assert by_type["browser.stopped"]["browserId"] == old["browserId"]
-        assert by_type["browser.ready"]["browserId"] != old["browserId"]
-        recovered = by_type["session_recovered"]
-        assert (recovered["sessionId"], recovered["agentId"]) == (session["sessionId"], "ada")
-        assert recovered["reason"] == "browser_restarted"
-        assert value_of(admin, session["tabs"][0]["tabId"], "document.body.innerText") == "Hello, ada"
-        assert not is_alive(process)
-        assert "tabherd_browser_crashes_total 0.0" in admin.get("/metrics").text
-
-
-def test_a_command_that_runs_in_a_restarted_browser_ends_at_once_with_an_unknown_outcome(own_server: Server) -> None:
-    with own_server.client() as admin, ThreadPoolExecutor(1) as callers:
-        tab_id = open_session(admin, agentId="ada")["tabs"][0]["tabId"]
-        patient = {"waitPolicy": "wait_with_timeout", "timeoutMs": 600_000}
-        running = callers.submit(act, admin, tab_id, "evaluate", expression="new Promise(() => {})", **patient)
-        while act(admin, tab_id, "evaluate", expression="1").status_code == 200:
-            pass
-        admin.post(f"/browsers/{ready_browser(admin)['browserId']}/restart")
-        answer = running.result(timeout=30)
-        assert (answer.status_code, answer.json()["code"]) == (502, "outcome_unknown")
+        assert (answer.status_code, answer.json()["sessions"]) == (202, 2)
+        unknown = running.result(timeout=30)
+        assert (unknown.status_code, unknown.json()["code"]) == (502, "outcome_unknown")
+        told = until_told(events, lambda event: event.get("sessionId") == session["sessionId"])
+    assert (told[-1]["type"], told[-1]["reason"]) == ("session_recovered", "browser_restarted")
+    (stopped,) = [event for event in told if event["type"] == "browser.stopped" and event["reason"] == "restarted"]
+    assert stopped["browserId"] == old["browserId"]
+    assert value_of(admin, session["tabs"][0]["tabId"], "document.body.innerText") == "Hello, ada"
+    assert not is_alive(process)
+    assert ready_browser(admin)["browserId"] != old["browserId"]
+    assert crashes_of(admin) == crashes
 
 
 def test_a_drained_browser_serves_its_session_to_the_end_while_new_ones_go_to_its_replacement(
-    own_server: Server,
+    server: Server, admin: httpx.Client
 ) -> None:
-    with own_server.client() as admin, events_of(own_server, "browser.*") as events:
+    with events_of(server, "browser.*") as events:
         session = open_session(admin, agentId="ada")
         old = ready_browser(admin)
         process = psutil.Process(old["pid"])
         assert admin.post(f"/browsers/{old['browserId']}/drain").status_code == 202
-        assert next(events)["type"] == "browser.draining"
-        assert next(events)["type"] == "browser.ready"
-        open_session(admin, agentId="bob")
+        open_session(admin, agentId="bob", waitMs=60_000)
         shown = {b["browserId"]: b for b in admin.get("/browsers").json()["browsers"]}
         assert (shown[old["browserId"]]["state"], shown[old["browserId"]]["sessions"]) == ("draining", 1)
-        assert act(admin, session["tabs"][0]["tabId"], "evaluate", expression="2").json()["result"] == 2
+        assert value_of(admin, session["tabs"][0]["tabId"], "2") == 2
         assert admin.delete(f"/sessions/{session['sessionId']}").status_code == 204
-        ended = next(events)
-        assert (ended["type"], ended["reason"], ended["browserId"]) == ("browser.stopped", "drained", old["browserId"])
-        process.wait(30)
-        assert not is_alive(process)
+        told = until_told(events, lambda event: event["type"] == "browser.stopped" and event["reason"] == "drained")
+    assert told[-1]["browserId"] == old["browserId"]
+    assert "browser.draining" in {event["type"] for event in told}
+    process.wait(30)
 
 
-def test_a_drained_node_refuses_sessions_serves_those_it_has_and_can_be_resumed(own_server: Server) -> None:
-    with own_server.client() as admin:
-        session = open_session(admin, agentId="ada")
+def test_a_node_that_is_drained_refuses_sessions_and_serves_those_it_has_until_it_is_resumed_or_ends(
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    settings = SPARING | {"POOLS__DEFAULT__MAX_ACTIVE": "1"}
+    with with_settings(state, settings) as server, server.client() as admin, ThreadPoolExecutor(1) as callers:
+        tab_id = open_session(admin, agentId="ada")["tabs"][0]["tabId"]
+        waiting = callers.submit(admin.post, "/sessions", json={"agentId": "bob", "waitMs": 50_000})
+        wait_while(lambda: not admin.get("/stats").json()["pools"]["default"]["waiting"])
         assert admin.post("/drain").json() == {"draining": True, "sessions": 1}
-        refused = admin.post("/sessions", json={"agentId": "bob"})
-        assert (refused.status_code, refused.json()["code"]) == (503, "draining")
-        assert refused.headers["retry-after"]
+        # Who waits hears of it at once.
+        for answer in (waiting.result(timeout=30), admin.post("/sessions", json={"agentId": "bob"})):
+            assert (answer.status_code, answer.json()["code"]) == (503, "draining")
+            assert answer.headers["retry-after"]
         assert admin.get("/ready").status_code == 503
-        assert act(admin, session["tabs"][0]["tabId"], "evaluate", expression="3").json()["result"] == 3
+        assert value_of(admin, tab_id, "3") == 3
         assert admin.delete("/drain").json() == {"draining": False, "sessions": 1}
         assert admin.get("/ready").status_code == 200
-        open_session(admin, agentId="bob")
+
+        # The same from another shell, where the drain ends with the life of the server.
+        broker = psutil.Process(server.record["pid"])
+        drained = call(state, "drain")
+        assert drained.stdout == "Draining: no new session is admitted; open sessions: 1.\n"
+        assert json.loads(call(state, "status", "--json").stdout)["draining"] is True
+        assert call(state, "down").returncode == 0
+        assert not is_alive(broker)
+        assert server.browsers() == []
+    try:
+        assert call(state, "up", "--detach", "--pool-size", "2").returncode == 0
+        with Server(state).client() as admin:
+            assert [b["state"] for b in admin.get("/browsers").json()["browsers"]] == ["ready", "ready"]
+            open_session(admin, agentId="ada")
+    finally:
+        call(state, "down")
 
 
-def test_who_waits_for_a_session_hears_of_the_drain_at_once(tmp_path: Path) -> None:
-    with with_settings(tmp_path / "state", {"POOLS__DEFAULT__MAX_ACTIVE": "1"}) as server, server.client() as admin:
-        open_session(admin, agentId="ada")
-        with ThreadPoolExecutor(1) as callers:
-            waiting = callers.submit(admin.post, "/sessions", json={"agentId": "bob", "waitMs": 120_000})
-            while not admin.get("/stats").json()["pools"]["default"]["waiting"]:
-                pass
-            admin.post("/drain")
-            answer = waiting.result(timeout=60)
-        assert (answer.status_code, answer.json()["code"]) == (503, "draining")
-
-
-def test_a_drained_server_can_be_stopped_from_another_shell(own_server: Server) -> None:
-    broker = psutil.Process(own_server.record["pid"])
-    drained = call(own_server.state, "drain")
-    assert drained.stdout == "Draining: no new session is admitted; open sessions: 0.\n"
-    assert json.loads(call(own_server.state, "status", "--json").stdout)["draining"] is True
-    assert call(own_server.state, "down").returncode == 0
-    assert not is_alive(broker)
-    assert own_server.browsers() == []
-
-
-def test_a_drain_ends_with_the_life_of_the_server(own_server: Server) -> None:
-    call(own_server.state, "drain")
-    call(own_server.state, "down")
-    assert call(own_server.state, "up", "--detach").returncode == 0
-    with own_server.client() as admin:
-        open_session(admin, agentId="ada")
-
-
-def test_status_shows_pools_and_browsers_with_what_they_cost(own_server: Server) -> None:
-    with own_server.client() as admin:
-        open_session(admin, agentId="ada")
-        # The first measurement comes a little after the start.
-        while ready_browser(admin)["memoryBytes"] is None:
-            threading.Event().wait(0.05)
-        browser = ready_browser(admin)
+def test_status_and_history_show_what_is_done_and_what_it_costs(server: Server, admin: httpx.Client) -> None:
+    session = open_session(admin, agentId="ada")
+    for expression in ("1", "missing()", "2"):
+        act(admin, session["tabs"][0]["tabId"], "evaluate", expression=expression)
+    # The first measurement comes a little after the start.
+    wait_while(lambda: ready_browser(admin)["memoryBytes"] is None)
+    browser = ready_browser(admin)
     assert browser["memoryBytes"] > 10 << 20
     assert browser["cpuMs"] > 0
     assert browser["processes"] > 1
-    told = json.loads(call(own_server.state, "status", "--json").stdout)
-    assert told["pools"]["default"]["active"] == 1
-    assert told["browsers"][0]["memoryBytes"] > 0
-    shown = call(own_server.state, "status").stdout
+    shown = call(server.state, "status").stdout
     assert "Active sessions: 1 (ada 1)." in shown
     assert browser["browserId"] in shown
     assert " MB" in shown
-    assert " %" in shown
+
+    for _ in range(HISTORY_TRIES):
+        series = admin.get("/history").json()["series"]
+        # An interval in which nobody could look is null.
+        known = {name: [number for number in numbers if number is not None] for name, numbers in series.items()}
+        if sum(known["commandsFailed"]) and known["memoryBytes"]:
+            break
+        time.sleep(0.05)
+    assert 0 < sum(known["commandsFailed"]) < sum(known["commands"])
+    assert known["memoryBytes"][-1] > 10_000_000
 
 
-def test_what_is_done_is_seen_in_the_history_a_moment_later(own_server: Server) -> None:
-    with own_server.client() as admin:
-        session = open_session(admin, agentId="ada")
-        for expression in ("1", "missing()", "2"):
-            act(admin, session["tabs"][0]["tabId"], "evaluate", expression=expression)
-        for _ in range(HISTORY_TRIES):
-            series = admin.get("/history").json()["series"]
-            # An interval in which nobody could look is null.
-            known = {name: [number for number in numbers if number is not None] for name, numbers in series.items()}
-            if sum(known["commandsFailed"]) and known["memoryBytes"]:
-                break
-            time.sleep(0.05)
-        assert 0 < sum(known["commandsFailed"]) < sum(known["commands"])
-        assert 0 < known["commandP50Ms"][-1] <= known["commandP95Ms"][-1]
-        assert (known["sessions"][-1], known["sessionsWaiting"][-1]) == (1, 0)
-        assert known["memoryBytes"][-1] > 10_000_000
+def crashes_of(client: httpx.Client) -> list[str]:
+    """Of the server, how often a browser has crashed."""
+    return [line for line in client.get("/metrics").text.splitlines() if "browser_crashes_total" in line]
 
 
-def test_the_pool_size_of_the_command_line_is_how_many_browsers_there_are(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    assert call(state, "up", "--detach", "--pool-size", "2").returncode == 0
-    try:
-        with Server(state).client() as admin:
-            assert [b["state"] for b in admin.get("/browsers").json()["browsers"]] == ["ready", "ready"]
-    finally:
-        call(state, "down")
+def until_told(events: Iterator[dict[str, Any]], is_it: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    """Every event up to that one."""
+    told = []
+    for event in events:
+        told.append(event)
+        if is_it(event):
+            break
+    return told

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
-from .conftest import Server, events_of, open_session, with_settings
+from .conftest import Server, events_of, open_session
 from .tasking import states
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
@@ -50,16 +49,6 @@ def test_settings_change_by_request_by_file_and_by_signal_and_outlive_the_server
         assert shown["needsRestart"] == []
 
 
-def test_a_server_with_a_named_file_changes_that_one(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text("# mine\n")
-    with with_settings(tmp_path / "state", {"CONFIG": str(file)}) as server, server.client() as admin:
-        assert admin.patch("/config", json={"gate": {"timeout_ms": 2_000}}).json()["changed"] == ["gate.timeout_ms"]
-        assert admin.get("/config").json()["file"] == str(file)
-    assert file.read_text() == "# mine\n\n[gate]\ntimeout_ms = 2000\n"
-    assert not (tmp_path / "state" / "tabherd.toml").exists()
-
-
 # Every knob of the scheduler, turned down and up again while work is under way.
 TURNS: list[dict[str, object]] = [
     {"workers": 1, "max_inflight_per_agent": 1},
@@ -69,10 +58,10 @@ TURNS: list[dict[str, object]] = [
     {"enabled": True, "workers": 8, "max_inflight_per_agent": 4},
     {"workers": 20, "queue_max": 10_000, "queue_max_per_agent": 1_000, "deadline_ms": 60_000, "result_ttl_s": 300},
 ]
-TASKS = 1_000
+TASKS = 200
 
 
-def test_nothing_is_lost_when_the_scheduler_is_set_otherwise_while_a_thousand_tasks_flow(own_server: Server) -> None:
+def test_nothing_is_lost_when_the_scheduler_is_set_otherwise_while_tasks_flow(own_server: Server) -> None:
     with own_server.client() as admin:
         tabs = [open_session(admin, agentId=f"agent-{n}")["tabs"][0]["tabId"] for n in range(4)]
         for tab_id in tabs:

@@ -5,153 +5,126 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from .conftest import (
-    Server,
-    act,
-    browser_pids,
-    is_alive,
-    kill_browser,
-    open_session,
-    renderers,
-    value_of,
-    wait_while,
-    with_settings,
-)
+from .conftest import Server, act, browser_pids, kill_browser, open_session, release, value_of, wait_while
+from .effects_site import REPORT, EffectsSite
+from .local_site import serving
 from .login_site import LoginSite
-from .tasking import until
 
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
-STOCK = 4
+PATIENT = {"waitPolicy": "wait_with_timeout", "timeoutMs": 60_000}
 
 
-def test_sessions_go_on_with_their_pages_cookies_ids_and_fences(ending_server: Server, site: str) -> None:
-    with ending_server.client() as admin:
-        sessions = [open_session(admin, agentId=f"a{n}", url=site) for n in range(5)]
-        for n, session in enumerate(sessions):
-            write = f"window.kept = {n}; document.cookie = 'who=a{n}; max-age=999'; localStorage.who = 'a{n}'; true"
-            assert act(admin, session["tabs"][0]["tabId"], "evaluate", expression=write).json()["result"] is True
-        browsers = {b["browserId"]: b["pid"] for b in admin.get("/browsers").json()["browsers"]}
-    ending_server.kill()
-    ending_server.start()
-    with ending_server.client() as admin:
-        assert {b["browserId"]: b["pid"] for b in admin.get("/browsers").json()["browsers"]} == browsers
-        for n, session in enumerate(sessions):
-            read = "[window.kept, document.cookie, localStorage.who]"
-            tab_id = session["tabs"][0]["tabId"]
-            answer = act(admin, tab_id, "evaluate", expression=read, fence=session["fence"])
-            assert answer.json()["result"] == [n, f"who=a{n}", f"a{n}"]
-            now = admin.get(f"/sessions/{session['sessionId']}").json()
-            assert (now["state"], now["fence"]) == ("active", session["fence"])
-        assert open_session(admin, agentId="new")["fence"] > max(session["fence"] for session in sessions)
-
-
-def test_caps_still_count_what_was_open_before(ending_server: Server) -> None:
-    with ending_server.client() as admin:
-        before = [open_session(admin, agentId="ada") for _ in range(3)]
-    ending_server.kill()
-    ending_server.start()
-    with ending_server.client() as admin:
-        stats = admin.get("/stats").json()["pools"]["default"]
-        assert stats["active"] == 3
-        for session in before:
-            assert (
-                admin.delete(f"/sessions/{session['sessionId']}", params={"fence": session["fence"]}).status_code == 204
-            )
-        assert admin.get("/stats").json()["pools"]["default"]["active"] == 0
-
-
-def test_a_page_at_work_when_the_broker_died_is_replaced_before_the_next_command(ending_server: Server) -> None:
-    with ending_server.client() as admin, ThreadPoolExecutor(1) as callers:
-        session = open_session(admin, agentId="ada")
-        tab_id = session["tabs"][0]["tabId"]
-        act(admin, tab_id, "evaluate", expression="window.mark = 'old page'")
-        forever = "new Promise(() => { window.spinning = true; })"
-        running = callers.submit(
-            act, admin, tab_id, "evaluate", expression=forever, waitPolicy="wait_with_timeout", timeoutMs=60_000
-        )
-        while act(admin, tab_id, "evaluate", expression="1").status_code == 200:
-            pass
-        ending_server.kill()
-        with pytest.raises(httpx.HTTPError):
-            running.result(timeout=30)
-    ending_server.start()
-    with ending_server.client() as admin:
-        after = act(admin, tab_id, "evaluate", expression="window.mark ?? null", waitPolicy="wait_with_timeout")
-        assert after.json()["result"] is None
-
-
-@pytest.mark.parametrize("end", ["the power fails", "an orderly stop"])
-def test_sessions_that_lost_their_browser_with_the_broker_are_there_again_with_their_logins(
-    ending_server: Server, login_site: LoginSite, end: str
+def test_after_kill_9_sessions_go_on_and_who_comes_early_never_hears_that_they_are_over(
+    own_server: Server, site: str
 ) -> None:
-    size = {"width": 500, "height": 400}
-    with ending_server.client() as admin:
-        sessions = [
-            open_session(admin, agentId=f"a{n}", url=login_site.url(f"/login/a{n}"), viewport=size) for n in range(3)
-        ]
-        (browser,) = admin.get("/browsers").json()["browsers"]
+    kept = "[window.kept, document.cookie, localStorage.who]"
+    with own_server.client() as admin, serving(EffectsSite()) as effects, ThreadPoolExecutor(1) as aside:
+        sessions = [open_session(admin, agentId=f"a{n}", url=site) for n in range(4)]
+        tabs = [session["tabs"][0]["tabId"] for session in sessions]
+        for n, tab_id in enumerate(tabs):
+            write = f"window.kept = {n}; document.cookie = 'who=a{n}; max-age=999'; localStorage.who = 'a{n}'; true"
+            assert value_of(admin, tab_id, write) is True
+        # A person has the last one.
+        admin.post(f"/tabs/{tabs[3]}/handoff", json={}).raise_for_status()
+        # A tab that was given back waits for its agent.
+        pooled = open_session(admin, agentId="ada", key="k", reuse="same-agent")
+        value_of(admin, pooled["tabs"][0]["tabId"], "window.mark = 'pooled'")
+        release(admin, pooled, "pool")
+        # A page is at work, on a command with a key; another command with a key is over.
+        at_work = open_session(admin, agentId="ada", url=effects.url("/field"))["tabs"][0]["tabId"]
+        value_of(admin, at_work, "window.mark = 'old page'")
+        told = {"expression": "'told'", "idempotencyKey": "order-7"}
+        done = act(admin, at_work, "evaluate", **told).json()
+        buy = {"expression": f"{REPORT % 'bought'}.then(() => fetch('/hold'))", "idempotencyKey": "order-8"}
+        buying = aside.submit(act, admin, at_work, "evaluate", **buy, **PATIENT)
+        assert effects.is_held.wait(30)
+        browsers = {b["browserId"]: b["pid"] for b in admin.get("/browsers").json()["browsers"]}
+        port = str(admin.base_url.port)
+        own_server.kill()
+        assert isinstance(buying.exception(), httpx.TransportError)
+
+        starting = aside.submit(own_server.start, {"SERVER__PORT": port})
+        heard = {"there"}
+        while not starting.done():
+            try:
+                heard.add(admin.get(f"/tabs/{tabs[2]}").json().get("code", "there"))
+            except httpx.TransportError:
+                # It does not listen yet.
+                continue
+        starting.result()
+        assert heard == {"there"}
+
+        assert {b["browserId"]: b["pid"] for b in admin.get("/browsers").json()["browsers"]} == browsers
+        for n in range(3):
+            answer = act(admin, tabs[n], "evaluate", expression=kept, fence=sessions[n]["fence"])
+            assert answer.json()["result"] == [n, f"who=a{n}", f"a{n}"]
+            now = admin.get(f"/sessions/{sessions[n]['sessionId']}").json()
+            assert (now["state"], now["fence"]) == ("active", sessions[n]["fence"])
+        stats = admin.get("/stats").json()["pools"]["default"]
+        assert (stats["active"], stats["pooled"]) == (5, 1)
+        assert act(admin, tabs[3], "text").json()["code"] == "tab_paused_handoff"
+        admin.post(f"/tabs/{tabs[3]}/resume").raise_for_status()
+        assert act(admin, tabs[3], "text").status_code == 200
+        again = open_session(admin, agentId="ada", key="k")
+        assert again["fence"] > max(session["fence"] for session in (*sessions, pooled))
+        assert value_of(admin, again["tabs"][0]["tabId"], "window.mark") == "pooled"
+
+        # What was at work is replaced before the next command, and what nobody saw end is never run again.
+        assert value_of(admin, at_work, "window.mark ?? null") is None
+        for _ in range(2):
+            unknown = act(admin, at_work, "evaluate", **buy, **PATIENT)
+            assert (unknown.status_code, unknown.json()["code"]) == (502, "outcome_unknown")
+        assert act(admin, at_work, "evaluate", **told).json() == done
+        assert effects.count("bought") == 1
+
+
+def test_sessions_that_lost_their_browser_with_the_broker_are_there_again_with_their_logins(
+    own_server: Server, login_site: LoginSite
+) -> None:
+    server = own_server
+    with server.client() as admin:
+        size = {"width": 500, "height": 400}
+        urls = [login_site.url(f"/login/a{n}") for n in range(2)]
+        sessions = [open_session(admin, agentId=f"a{n}", url=url, viewport=size) for n, url in enumerate(urls)]
+        over = open_session(admin, agentId="late", deadlineMs=1_000)
         # After a few checkpoints in a row the next one takes its time: an orderly stop must not rely on it.
-        for turn in range(4):
+        for turn in range(3):
             for session in sessions:
                 value_of(admin, session["tabs"][0]["tabId"], f"localStorage.draft = 'turn {turn}'")
-            if turn < 3 or end == "the power fails":
-                ending_server.wait_kept([session["sessionId"] for session in sessions], f"turn {turn}")
-    if end == "the power fails":
-        ending_server.kill()
-        kill_browser(browser["pid"])
-    else:
-        ending_server.stop()
-    ending_server.start()
-    with ending_server.client() as admin:
-        for n, session in enumerate(sessions):
-            tab_id = session["tabs"][0]["tabId"]
-            found = value_of(
-                admin, tab_id, "[document.body.innerText, localStorage.draft, location.pathname, innerWidth]"
-            )
-            assert found == [f"Hello, a{n}", "turn 3", f"/home/a{n}", 500]
-            now = admin.get(f"/sessions/{session['sessionId']}").json()
-            assert (now["state"], now["fence"]) == ("active", session["fence"])
-            assert admin.get(f"/tabs/{tab_id}").json()["generation"] == 2
-        assert admin.get("/stats").json()["pools"]["default"]["active"] == 3
-    assert browser["browserId"] not in ending_server.profiles()
-
-
-def test_a_session_whose_deadline_passed_while_there_was_no_broker_is_over(ending_server: Server) -> None:
-    with ending_server.client() as admin:
-        session = open_session(admin, agentId="ada", deadlineMs=4_000)
-    ending_server.stop()
-    while time.time() < datetime.fromisoformat(session["expiresAt"]).timestamp():
-        time.sleep(0.05)
-    ending_server.start()
-    with ending_server.client() as admin:
-        now = admin.get(f"/sessions/{session['sessionId']}").json()
+            if turn < 2:
+                server.wait_kept([session["sessionId"] for session in sessions], f"turn {turn}")
+        old = admin.get("/browsers").json()["browsers"][0]["browserId"]
+    server.stop()
+    wait_while(lambda: time.time() < datetime.fromisoformat(over["expiresAt"]).timestamp())
+    server.start()
+    assert old not in server.profiles()
+    with server.client() as admin:
+        now = admin.get(f"/sessions/{over['sessionId']}").json()
         assert (now["state"], now["endReason"]) == ("closed", "deadline")
-        assert admin.get("/stats").json()["pools"]["default"]["active"] == 0
+        are_back(admin, sessions, "turn 2", 2)
+        for session in sessions:
+            value_of(admin, session["tabs"][0]["tabId"], "localStorage.draft = 'before the power failed'")
+        server.wait_kept([session["sessionId"] for session in sessions], "before the power failed")
+        (pid,) = browser_pids(admin)
+    server.kill()
+    kill_browser(pid)
+    server.start()
+    with server.client() as admin:
+        are_back(admin, sessions, "before the power failed", 3)
 
 
-def test_a_context_that_no_row_knows_is_disposed_of(tmp_path: Path) -> None:
-    settings = {"POOLS__DEFAULT__WARM": str(STOCK)}
-    with with_settings(tmp_path / "state", settings) as own_server:
-        with own_server.client() as admin:
-            # The warm stock is made of such contexts.
-            open_session(admin, agentId="ada")
-            wait_while(lambda: stock_of(admin) < STOCK)
-        own_server.kill()
-        orphans = [process for process in own_server.browsers() if is_alive(process)]
-        assert orphans
-        own_server.start(settings)
-        with own_server.client() as admin:
-            wait_while(lambda: stock_of(admin) < STOCK)
-            (pid,) = browser_pids(admin)
-            # One session and four warm seats; the four of the earlier life go (one spare renderer is Chromium's own).
-            until(lambda: len(renderers(pid)) <= 6)
-
-
-def stock_of(client: httpx.Client) -> int:
-    return client.get("/stats").json()["pools"]["default"]["stock"]
+def are_back(admin: httpx.Client, sessions: list[dict[str, Any]], draft: str, generation: int) -> None:
+    for n, session in enumerate(sessions):
+        tab_id = session["tabs"][0]["tabId"]
+        seen = "[document.body.innerText, localStorage.draft, location.pathname, innerWidth]"
+        assert value_of(admin, tab_id, seen) == [f"Hello, a{n}", draft, f"/home/a{n}", 500]
+        now = admin.get(f"/sessions/{session['sessionId']}").json()
+        assert (now["state"], now["fence"]) == ("active", session["fence"])
+        assert admin.get(f"/tabs/{tab_id}").json()["generation"] == generation
+    assert admin.get("/stats").json()["pools"]["default"]["active"] == len(sessions)

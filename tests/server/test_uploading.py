@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from tests.browsers.file_site import FileSite, serving_files
 
-from .conftest import Server, act, open_session, value_of
+from .conftest import act, open_session, value_of
 from .tasking import ended
 from .test_files import save, states, until, upload
 
@@ -19,12 +18,6 @@ pytestmark = [pytest.mark.server, pytest.mark.browser]
 PAGE = """data:text/html,<input id=i type=file multiple><p id=p></p><script>i.onchange = async () => {
   p.textContent = (await Promise.all(Array.from(i.files, async (f) => f.name + '=' + await f.text()))).join();
 }</script>"""
-
-
-@pytest.fixture
-def ada(server: Server) -> Iterator[httpx.Client]:
-    with server.agent("ada") as client:
-        yield client
 
 
 @pytest.fixture
@@ -74,13 +67,6 @@ def test_steps_and_tasks_give_files_too(ada: httpx.Client, session: dict[str, An
     answer = ada.post("/tasks", json=task)
     assert answer.status_code == 202, answer.text
     assert ended(ada, answer.json()["taskId"])["result"] == ["one.txt"]
-
-
-def test_a_credential_without_the_scope_files_gives_none(server: Server) -> None:
-    with server.agent("eve", ["browse"]) as eve:
-        session = open_session(eve, url=PAGE)
-        refused = act(eve, tab_of(session), "upload", selector="#i", files=[])
-        assert (refused.status_code, refused.json()["details"]["scope"]) == (403, "files")
 
 
 def test_a_page_is_printed_and_a_task_that_prints_keeps_it(ada: httpx.Client, session: dict[str, Any]) -> None:

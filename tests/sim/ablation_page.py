@@ -14,8 +14,9 @@ from .safeguards import SAFEGUARDS, SEEDS_MAX, first_failure
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "ablations.md"
 _ROW = re.compile(r"^\| (?P<safeguard>[^|]+) \| (?P<off>[^|]+) \| (?P<seed>\d+) \| (?P<said>[^|]+) \|$", re.MULTILINE)
 _SAID_MAX = 110
-# Where the part about several nodes begins.
+# The headings of the parts about several nodes and about real pages.
 OTHERS = "\n## Several nodes\n"
+REAL = "\n## Real pages\n"
 _HEAD = f"""# Safeguards and their ablations
 
 Each safeguard of the broker can be switched off in the simulator, and then the simulator must find something. This page

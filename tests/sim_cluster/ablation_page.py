@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.sim.ablation_page import OTHERS, PAGE, line_of, rows_of, split
+from tests.sim.ablation_page import OTHERS, PAGE, REAL, line_of, rows_of, split
 
 from .ablations import SAFEGUARDS, first_failure, off
 
@@ -37,7 +37,8 @@ def write() -> int:
             missing += 1
         else:
             lines.append(line_of(safeguard, off(patch), failure))
-    PAGE.write_text(first + _HEAD + "\n".join(lines) + "\n")
+    _, heading, real = part.partition(REAL)
+    PAGE.write_text(first + _HEAD + "\n".join(lines) + "\n" + heading + real)
     return 1 if missing else 0
 
 

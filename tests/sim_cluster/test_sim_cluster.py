@@ -12,7 +12,7 @@ from .ablations import SAFEGUARDS
 from .world import World
 
 # As many as fit into every run of the tests; `make sim CLUSTER=1` and `make soak` try more.
-SEEDS, BLOCKS = 120, 12
+SEEDS, BLOCKS = 72, 6
 SHORT_S = 60.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -76,10 +77,18 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     postgres_rows._save_sql.cache_clear()
 
 
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A directory where nobody waits for a disk, if there is such a thing: what is stored there is the same."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="tabherd-store-", dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
 @pytest.fixture(params=ENGINES)
 async def store(
-    request: pytest.FixtureRequest, tmp_path: Path, postgres_url: Callable[[], str]
+    request: pytest.FixtureRequest, in_memory: Path, postgres_url: Callable[[], str]
 ) -> AsyncIterator[Store]:
-    opened = ENGINES[request.param](tmp_path, postgres_url)
+    opened = ENGINES[request.param](in_memory, postgres_url)
     yield opened
     await opened.close()

@@ -11,7 +11,7 @@ from tabherd.core.model import RowT, Session, Tab
 from tabherd.store.base import Store
 from tabherd.store.sqlite import SqliteStore
 
-KILLS = 6
+KILLS = 3
 SEED = 7
 # More than any round can write before it is killed, so that rounds do not share numbers.
 ROUND = 1_000_000

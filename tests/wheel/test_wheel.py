@@ -16,6 +16,8 @@ from tests.cli.running import environment
 
 from tabherd import __version__
 
+pytestmark = pytest.mark.release
+
 ROOT = Path(__file__).parents[2]
 # Long enough for a slow network: packages are fetched once and then come from pip's cache.
 LIMIT_S = 300

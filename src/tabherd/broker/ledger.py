@@ -13,7 +13,7 @@ import structlog
 
 from ..core.lifecycle import COMMAND, CommandState, is_terminal
 from ..core.model import Audit, Command
-from ..errors import StoreUnavailable
+from ..errors import InvalidRequest, StoreUnavailable
 from ..store.base import Put, Store
 from ..store.evaluate import SEQUENCE_PREFIX
 
@@ -96,11 +96,23 @@ class Ledger:
 
     async def _write_batch(self) -> None:
         batch = list(self._pending.values())[:BATCH_MAX]
-        await self._store.apply(*(Put(row) for row in batch))
+        try:
+            await self._store.apply(*(Put(row) for row in batch))
+        except InvalidRequest:
+            await self._write_each(batch)
         for row in batch:
             self._pending.pop(row.id, None)
         if not self._pending:
             self._has_work.clear()
+
+    async def _write_each(self, batch: list[Command | Audit]) -> None:
+        """Write row by row, so that a row which the store refuses costs nobody else's outcome."""
+        for row in batch:
+            try:
+                await self._store.apply(Put(row))
+            except InvalidRequest as error:
+                self.dropped += 1
+                log.error("an outcome cannot be stored", id=row.id, error=error.message)
 
 
 def unseen(command_id: str, node_id: str) -> Command:

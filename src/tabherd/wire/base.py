@@ -10,7 +10,7 @@ from msgspec import Meta
 # `$` alone would let one line break pass at the end.
 Name = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 Agent = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@/-]*$(?!\n)")]
-Identifier = Annotated[str, Meta(min_length=1, max_length=100)]
+Identifier = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
 Scope: TypeAlias = Literal["browse", "evaluate", "tasks", "locks", "files", "admin"]
 DEADLINE_MAX_MS = 7 * 24 * 3600 * 1000
 

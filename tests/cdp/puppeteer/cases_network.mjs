@@ -2,10 +2,12 @@
 
 import assert from 'node:assert/strict'
 
-const ask = (page, name, options) =>
+// Not a case: how the page asks the site for something.
+export const ask = (page, name, options) =>
   page.evaluate((name, options) => fetch(name, options).then(response => response.json()), name, options ?? {})
 
-async function intercepted (client, name, handle) {
+// Not a case: a page whose requests for that name are handled.
+export const intercepted = async (client, name, handle) => {
   const page = await client.page('empty')
   await page.setRequestInterception(true)
   page.on('request', request => request.url() === client.url(name) ? handle(request) : request.continue())
@@ -22,22 +24,6 @@ export async function anAbortedRequestFailsInThePage (client) {
   assert.equal((await ask(page, 'api/x')).name, 'api/x')
 }
 
-export async function anAnsweredRequestNeverReachesTheSite (client) {
-  const body = `<title>${client.mark} made up</title>`
-  const page = await intercepted(client, 'form', request => request.respond({ status: 201, contentType: 'text/html', body }))
-  const response = await page.goto(client.url('form'))
-  assert.deepEqual([response.status(), await page.title()], [201, `${client.mark} made up`])
-}
-
-export async function aChangedRequestReachesTheSiteChanged (client) {
-  const page = await intercepted(client, 'api/x', request => {
-    const headers = { ...request.headers(), 'x-added': client.mark }
-    request.continue({ method: 'POST', postData: 'changed', headers })
-  })
-  const got = await ask(page, 'api/x')
-  assert.deepEqual([got.method, got.headers['x-added'], got.body], ['POST', client.mark, 'changed'])
-}
-
 export async function interceptionReachesFramesOfOtherProcesses (client) {
   const body = '<h1>made up</h1>'
   const page = await client.page('empty')
@@ -48,16 +34,6 @@ export async function interceptionReachesFramesOfOtherProcesses (client) {
   await page.goto(client.url('frames'))
   const texts = await Promise.all(page.frames().slice(1).map(frame => frame.$eval('h1', h1 => h1.textContent)))
   assert.deepEqual(texts, ['made up', 'made up'])
-}
-
-export async function responsesAreReportedWithTheirBodies (client) {
-  const page = await client.page('empty')
-  const waiting = page.waitForResponse(response => response.url() === client.url('api/x'))
-  await ask(page, 'api/x', { method: 'POST', body: client.mark })
-  const response = await waiting
-  assert.equal((await response.json()).body, client.mark)
-  assert.equal(response.request().postData(), client.mark)
-  assert.equal(response.headers()['content-type'], 'application/json')
 }
 
 export async function requestsOfAPageEndIdle (client) {
@@ -83,14 +59,6 @@ export async function aPasswordOpensWhatIsPrivate (client) {
   assert.equal(await page.title(), `${client.mark} private`)
 }
 
-export async function aPageGoesOfflineAndBack (client) {
-  const page = await client.page('empty')
-  await page.setOfflineMode(true)
-  await assert.rejects(page.goto(client.url('form')), /ERR_INTERNET_DISCONNECTED/)
-  await page.setOfflineMode(false)
-  await page.goto(client.url('form'))
-}
-
 export async function websocketFramesAreHeard (client) {
   const page = await client.blankPage()
   const session = await page.createCDPSession()
@@ -105,12 +73,4 @@ export async function theCacheIsSwitchedOff (client) {
   await page.setCacheEnabled(false)
   const response = await page.goto(client.url('empty'))
   assert.equal(response.request().headers()['cache-control'], 'no-cache')
-}
-
-export async function aSecurityPolicyIsBypassedWhenAsked (client) {
-  const page = await client.blankPage()
-  await page.setBypassCSP(true)
-  await page.goto(client.url('strict'))
-  await page.addScriptTag({ content: 'window.added = true' })
-  assert.equal(await page.evaluate(() => window.added), true)
 }

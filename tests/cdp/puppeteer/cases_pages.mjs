@@ -80,28 +80,6 @@ export async function scriptsForNewDocumentsRunBeforeThePage (client) {
   assert.equal(await page.evaluate(() => window.first), 'nothing')
 }
 
-export async function historyGoesBackAndForwardAndReloads (client) {
-  const page = await client.page('links')
-  await Promise.all([page.waitForNavigation(), page.click('#next')])
-  await page.goBack()
-  assert.equal(page.url(), client.url('links'))
-  await page.goForward()
-  assert.equal(page.url(), client.url('next'))
-  await page.evaluate(() => { window.kept = true })
-  await page.reload()
-  assert.equal(await page.evaluate(() => window.kept), undefined)
-}
-
-export async function gotoTellsTheStatusOrWhyItFailed (client) {
-  const page = await client.blankPage()
-  const response = await page.goto(client.url('redirect'))
-  assert.deepEqual([response.status(), page.url()], [200, client.url('empty')])
-  assert.deepEqual(response.request().redirectChain().map(request => request.url()), [client.url('redirect')])
-  assert.equal((await page.goto(client.url('missing'))).status(), 404)
-  await assert.rejects(page.goto('http://nowhere.invalid/'), /ERR_NAME_NOT_RESOLVED/)
-  await assert.rejects(page.goto(client.url('never'), { timeout: 100 }), /timeout/)
-}
-
 export async function framesOfOtherProcessesAreScripted (client) {
   const page = await client.page('frames')
   const hosts = await Promise.all(page.frames().map(frame => frame.evaluate(() => location.hostname)))
@@ -161,22 +139,6 @@ export async function aSharedWorkerIsATarget (client) {
   assert.equal(await page.evaluate(() => window.heard), 1)
 }
 
-export async function aRawSessionOfAPageCallsAndHears (client) {
-  const page = await client.page('empty')
-  const session = await page.createCDPSession()
-  const heard = new Promise(resolve => session.once('Network.requestWillBeSent', resolve))
-  await session.send('Network.enable')
-  await page.evaluate(() => fetch('api/x').then(response => response.text()))
-  assert.equal((await heard).documentURL, client.url('empty'))
-  await session.detach()
-  await assert.rejects(session.send('Runtime.evaluate', { expression: '1' }))
-}
-
-export async function theBrowserSaysWhatItIs (client) {
-  assert.match(await client.browser.version(), /Chrom/)
-  assert.match(await client.browser.userAgent(), /Mozilla/)
-}
-
 export async function closingTheBrowserEndsThisClientOnly (client) {
   const gone = new Promise(resolve => client.browser.once('disconnected', resolve))
   const page = await client.page('empty')
@@ -188,11 +150,4 @@ export async function closingTheBrowserEndsThisClientOnly (client) {
   assert.ok((await again.newPage()).url() === 'about:blank')
   await again.close()
 }
-
-export async function pagesTakeTurnsInFront (client) {
-  const [first, second] = [await client.page('empty'), await client.page('empty')]
-  for (const page of [first, second, first]) {
-    await page.bringToFront()
-    assert.equal(await page.evaluate(() => document.visibilityState), 'visible')
-  }
-}
+closingTheBrowserEndsThisClientOnly.isAlone = true

@@ -2,8 +2,6 @@
 
 import assert from 'node:assert/strict'
 
-const BIG_CHARACTERS = 20_000_000
-
 // Width and height, from the header of the picture.
 function size (png) {
   const view = new DataView(png.buffer, png.byteOffset)
@@ -20,27 +18,13 @@ export async function cookiesAreSetReadAndDeleted (client) {
   assert.deepEqual(await names(), ['who'])
 }
 
-export async function cookiesOfThePageComeBackToTheSite (client) {
-  const page = await client.page('empty')
-  const got = await page.evaluate(() => fetch('api/x').then(response => response.json()))
-  assert.equal(got.headers.cookie, `who=${client.mark}`)
-}
-
 export async function theFirstContextStartsEmpty (client) {
   const context = client.browser.defaultBrowserContext()
   assert.deepEqual(await context.cookies(), [])
   const page = await client.page('api/x', context, 'localhost')
   assert.deepEqual(await page.evaluate(() => [document.cookie, localStorage.length]), ['', 0])
 }
-
-export async function localStorageStaysWithItsContext (client) {
-  const page = await client.page('empty')
-  await page.evaluate(mark => localStorage.setItem('who', mark), client.mark)
-  const other = await client.page('empty', await client.browser.createBrowserContext())
-  assert.equal(await other.evaluate(() => localStorage.getItem('who')), null)
-  const again = await client.page('empty')
-  assert.equal(await again.evaluate(() => localStorage.getItem('who')), client.mark)
-}
+theFirstContextStartsEmpty.isAlone = true
 
 export async function permissionsAreOverridden (client) {
   const context = client.browser.defaultBrowserContext()
@@ -54,40 +38,6 @@ export async function permissionsAreOverridden (client) {
   assert.equal(await state(), before)
 }
 
-export async function aPlaceIsPretended (client) {
-  const context = await client.browser.createBrowserContext()
-  const page = await client.page('empty', context, 'localhost')
-  await context.overridePermissions(new URL(page.url()).origin, ['geolocation'])
-  await page.setGeolocation({ latitude: 12, longitude: 34 })
-  const latitude = await page.evaluate(() => new Promise((resolve, reject) =>
-    navigator.geolocation.getCurrentPosition(position => resolve(position.coords.latitude), reject)))
-  assert.equal(latitude, 12)
-}
-
-export async function aDeviceIsEmulated (client) {
-  const page = await client.page('empty')
-  await page.setViewport({ width: 400, height: 300, deviceScaleFactor: 2, hasTouch: true, isMobile: true })
-  await page.goto(client.url('empty'))
-  assert.deepEqual(await page.evaluate(() => [screen.width, devicePixelRatio]), [400, 2])
-  await page.emulateTimezone('Pacific/Auckland')
-  assert.equal(await page.evaluate(() => Intl.DateTimeFormat().resolvedOptions().timeZone), 'Pacific/Auckland')
-}
-
-export async function mediaAreEmulated (client) {
-  const page = await client.page('media')
-  await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: 'dark' }])
-  assert.ok(await page.evaluate(() => window.media('(prefers-color-scheme: dark)')))
-  await page.emulateMediaType('print')
-  assert.ok(await page.evaluate(() => window.media('print')))
-}
-
-export async function scriptsCanBeSwitchedOff (client) {
-  const page = await client.blankPage()
-  await page.setJavaScriptEnabled(false)
-  await page.goto(client.url('empty'))
-  assert.equal(await page.evaluate(() => typeof window.first), 'undefined')
-}
-
 export async function picturesHaveTheSizeThatWasAskedFor (client) {
   const page = await client.page('tall')
   await page.setViewport({ width: 300, height: 200 })
@@ -95,12 +45,6 @@ export async function picturesHaveTheSizeThatWasAskedFor (client) {
   assert.deepEqual(size(await page.screenshot({ fullPage: true })), [300, 3040])
   assert.deepEqual(size(await (await page.$('#box')).screenshot()), [60, 40])
   assert.deepEqual(size(await page.screenshot({ clip: { x: 0, y: 0, width: 10, height: 20 } })), [10, 20])
-}
-
-export async function aPageBecomesADocument (client) {
-  const page = await client.page('tall')
-  const pdf = await page.pdf({ format: 'A4' })
-  assert.equal(Buffer.from(pdf.slice(0, 5)).toString(), '%PDF-')
 }
 
 export async function dialogsAreAnswered (client) {
@@ -127,17 +71,6 @@ export async function aPageAsksBeforeItIsLeft (client) {
   await Promise.all([closing, closed])
 }
 
-export async function consoleMessagesAndErrorsAreHeard (client) {
-  const page = await client.page('empty')
-  const said = new Promise(resolve => page.once('console', resolve))
-  await page.evaluate(mark => console.warn(mark, { n: 1 }), client.mark)
-  const message = await said
-  assert.deepEqual([message.type(), await message.args()[1].jsonValue()], ['warn', { n: 1 }])
-  const broke = new Promise(resolve => page.once('pageerror', resolve))
-  await page.goto(client.url('broken'))
-  assert.equal((await broke).message, `broken of ${client.mark}`)
-}
-
 export async function aDownloadIsReported (client) {
   const page = await client.page('download')
   const session = await client.browser.target().createCDPSession()
@@ -153,12 +86,6 @@ export async function aDownloadIsReported (client) {
   assert.equal(await ended, 'completed')
 }
 
-export async function aBigResultArrivesWhole (client) {
-  const page = await client.page('empty')
-  const text = await page.evaluate(length => 'x'.repeat(length), BIG_CHARACTERS)
-  assert.equal(text.length, BIG_CHARACTERS)
-}
-
 export async function metricsAndCoverageAreMeasured (client) {
   const page = await client.page('empty')
   assert.ok((await page.metrics()).JSHeapUsedSize > 0)
@@ -166,10 +93,4 @@ export async function metricsAndCoverageAreMeasured (client) {
   await page.goto(client.url('form'))
   const covered = await page.coverage.stopJSCoverage()
   assert.ok(covered.some(script => script.url === client.url('form')))
-}
-
-export async function theAccessibleTreeIsTold (client) {
-  const page = await client.page('form')
-  const tree = JSON.stringify(await page.accessibility.snapshot())
-  assert.match(tree, /"name":"Send"/)
 }

@@ -44,6 +44,14 @@ export class Client {
     return puppeteer.connect(this.address)
   }
 
+  // Leave nothing of one case to the next: no page that was used, no further context, no cookie.
+  async tidyUp () {
+    const first = this.browser.defaultBrowserContext()
+    for (const context of this.browser.browserContexts()) if (context !== first) await context.close()
+    for (const page of await first.pages()) if (!this.first.includes(page)) await page.close()
+    await first.deleteCookie(...await first.cookies())
+  }
+
   // Marks of others, in anything that it can see.
   async strangers () {
     const seen = [...this.heard]

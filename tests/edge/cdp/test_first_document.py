@@ -180,6 +180,7 @@ async def test_a_site_that_does_not_answer_is_not_waited_for_for_ever(
     gate: Gate, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first_document, "ANSWER_LIMIT_S", 0)
+    monkeypatch.setattr(first_document, "STEP_LIMIT_S", 0.01)
     client.in_force.set_result(None)
     gate.is_live.clear()
     await (await begin(gate, prepared(client)))

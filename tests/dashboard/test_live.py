@@ -1,4 +1,4 @@
-"""The page of the live view in a real browser: what it shows in each state, and a person who takes a tab over there."""
+"""The page of the live view: what it shows in each state, and a person who takes a tab over there."""
 
 from __future__ import annotations
 
@@ -8,51 +8,21 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
-from tests.dashboard.rig import PHONE, Dashboards, viewer
-from tests.server.conftest import Server, act, open_session, value_of, with_settings
+from playwright.sync_api import Page, expect
+from tests.live.site import Site
+from tests.server.conftest import Server, act, open_session, value_of
 from tests.server.local_site import serving
 
-from .site import Site
+from .looking import overflow
+from .rig import PHONE, WIDE, Dashboards
 
 pytestmark = [pytest.mark.browser, pytest.mark.server]
-
-SETTINGS = {"POOLS__DEFAULT__BROWSERS_MAX": "1"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with with_settings(tmp_path_factory.mktemp("live") / "state", SETTINGS) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def viewing() -> Iterator[Browser]:
-    with viewer() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Site]:
     with serving(Site()) as live:
         yield live
-
-
-@pytest.fixture
-def dashboards(server: Server, viewing: Browser) -> Iterator[Dashboards]:
-    opened = Dashboards(viewing, server)
-    try:
-        yield opened
-        # That a socket was refused is said on the console, whatever the page makes of it.
-        assert [said for said in opened.mistakes if not said.startswith("WebSocket connection to")] == []
-    finally:
-        opened.close()
-
-
-@pytest.fixture
-def admin(server: Server) -> Iterator[httpx.Client]:
-    with server.client() as client:
-        yield client
 
 
 @pytest.fixture
@@ -100,78 +70,58 @@ def given_back(page: Page) -> None:
     expect(page.locator(".live-banner[data-driver=none]")).to_contain_text("Agents have this tab")
 
 
-def test_a_viewer_sees_the_page_and_that_agents_have_it(dashboards: Dashboards, tab: str, site: Site) -> None:
+def test_a_viewer_sees_the_page_takes_it_over_and_gives_it_back_and_a_click_lands_where_it_was_aimed_at(
+    dashboards: Dashboards, admin: httpx.Client, tab: str, site: Site
+) -> None:
     page = opened(dashboards, tab)
     expect(page.locator(".live-banner")).to_contain_text("Agents have this tab")
     expect(page.get_by_label("Address")).to_have_value(site.url("/page"))
     expect(page.get_by_role("button", name="Reload")).to_be_disabled()
-
-
-def test_the_address_in_a_sessions_answer_leads_to_its_page_once_one_has_logged_in(
-    dashboards: Dashboards, admin: httpx.Client, site: Site
-) -> None:
-    session = open_session(admin, agentId="ada", url=site.url("/page"), keepAlive=True)
-    page = dashboards.window()
-    page.goto(session["liveUrl"])
-    page.get_by_label("Token").fill(dashboards.server.admin_token)
-    page.keyboard.press("Enter")
-    expect(page.locator(".live-stage canvas[data-seq]")).to_be_visible()
-    expect(page.get_by_label("Address")).to_have_value(site.url("/page"))
-
-
-def test_the_picture_keeps_the_shape_of_the_page(dashboards: Dashboards, tab: str) -> None:
-    box = opened(dashboards, tab).locator(".live-stage canvas").bounding_box()
-    assert box is not None
-    assert box["width"] / box["height"] == pytest.approx(900 / 500, rel=0.01)
-
-
-@pytest.mark.parametrize("size", [{"width": 1280, "height": 800}, PHONE, {"width": 1600, "height": 560}])
-def test_a_click_lands_where_it_was_aimed_at(
-    dashboards: Dashboards, admin: httpx.Client, tab: str, size: dict[str, int]
-) -> None:
-    page = opened(dashboards, tab, size=size)
-    driven(page)
-    for x, y in ((300, 200), (880, 480)):
-        page.mouse.click(*place(page, x, y))
-    given_back(page)
-    clicks = [(one[3], one[4]) for one in seen(admin, tab, "click")]
-    # Of a small picture a pixel is several of the page's.
-    assert clicks == [
-        (pytest.approx(300, abs=2), pytest.approx(200, abs=2)),
-        (pytest.approx(880, abs=2), pytest.approx(480, abs=2)),
-    ]
-
-
-def test_keys_go_to_the_page_only_while_driving_and_come_back(
-    dashboards: Dashboards, admin: httpx.Client, tab: str
-) -> None:
-    page = opened(dashboards, tab)
+    # Keys and clicks of who only watches do nothing.
     page.mouse.click(*place(page, 60, 40))
     page.keyboard.type("x")
     driven(page)
+    for size in (WIDE, {"width": 1600, "height": 560}, PHONE):
+        page.set_viewport_size(size)
+        expect(page.locator(".live-stage canvas[data-seq]")).to_be_visible()
+        box = page.locator(".live-stage canvas").bounding_box()
+        assert box is not None
+        assert box["width"] / box["height"] == pytest.approx(900 / 500, rel=0.01)
+        for x, y in ((300, 200), (880, 480)):
+            page.mouse.click(*place(page, x, y))
+    assert overflow(page) == []
+    given_back(page)
+    clicks = [(one[3], one[4]) for one in seen(admin, tab, "click")]
+    # Of a small picture a pixel is several of the page's.
+    assert clicks == 3 * [
+        (pytest.approx(300, abs=2), pytest.approx(200, abs=2)),
+        (pytest.approx(880, abs=2), pytest.approx(480, abs=2)),
+    ]
+    assert value_of(admin, tab, "field.value") == ""
+
+
+def test_keys_and_what_is_pasted_go_to_the_page_only_while_driving_and_come_back(
+    dashboards: Dashboards, admin: httpx.Client, tab: str
+) -> None:
+    page = opened(dashboards, tab)
+    driven(page)
     page.mouse.click(*place(page, 60, 40))
     page.keyboard.type("Hi there")
+    page.evaluate("""() => { const data = new DataTransfer(); data.setData('text/plain', ' päste');
+        const paste = new ClipboardEvent('paste', {clipboardData: data, cancelable: true});
+        document.activeElement.dispatchEvent(paste); }""")
     page.keyboard.press("Tab")
     page.keyboard.press("Control+Alt+Escape")
     expect(page.get_by_role("button", name="Give back")).to_be_focused()
     page.keyboard.press("t")
     expect(page.locator(".live-banner[data-driver=none]")).to_be_visible()
-    assert value_of(admin, tab, "field.value") == "Hi there"
+    assert value_of(admin, tab, "field.value") == "Hi there päste"
     assert value_of(admin, tab, "document.activeElement.id") == "go"
 
 
-def test_what_is_pasted_is_typed(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
-    page = opened(dashboards, tab)
-    driven(page)
-    page.mouse.click(*place(page, 60, 40))
-    page.evaluate("""() => { const data = new DataTransfer(); data.setData('text/plain', 'päste');
-        const paste = new ClipboardEvent('paste', {clipboardData: data, cancelable: true});
-        document.activeElement.dispatchEvent(paste); }""")
-    given_back(page)
-    assert value_of(admin, tab, "field.value") == "päste"
-
-
-def test_the_other_buttons_and_the_wheel_reach_the_page(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
+def test_other_buttons_the_wheel_and_fingers_reach_the_page(
+    dashboards: Dashboards, admin: httpx.Client, tab: str
+) -> None:
     page = opened(dashboards, tab)
     driven(page)
     hurried(page)
@@ -184,12 +134,8 @@ def test_the_other_buttons_and_the_wheel_reach_the_page(dashboards: Dashboards, 
     assert [one[2] for one in seen(admin, tab, "mousedown")] == [2, 1, 0, 0]
     assert len(seen(admin, tab, "dblclick")) == 1
     assert len(seen(admin, tab, "wheel")) >= 1
-
-
-def test_a_finger_taps_and_scrolls(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
-    page = opened(dashboards, tab, size=PHONE)
+    act(admin, tab, "evaluate", expression="seen.length = 0")
     driven(page)
-    hurried(page)
     finger = page.context.new_cdp_session(page)
 
     def touch(kind: str, *points: tuple[float, float]) -> None:
@@ -209,25 +155,33 @@ def test_a_finger_taps_and_scrolls(dashboards: Dashboards, admin: httpx.Client, 
     assert len(seen(admin, tab, "wheel")) >= 1
 
 
-def test_the_address_bar_leads_elsewhere_and_back(dashboards: Dashboards, tab: str, site: Site) -> None:
+def test_the_address_bar_leads_elsewhere_and_back_and_says_what_is_not_allowed(
+    dashboards: Dashboards, admin: httpx.Client, tab: str, site: Site
+) -> None:
+    admin.post(f"/tabs/{tab}/handoff", json={"by": "captcha, please"}).raise_for_status()
     page = opened(dashboards, tab)
+    expect(page.locator(".live-banner")).to_contain_text("Handed over by captcha, please; nobody drives it.")
+    given_back(page)
     driven(page)
     page.get_by_label("Address").fill(site.url("/blue"))
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("blue")
     page.get_by_role("button", name="Back", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("page")
-
-
-def test_an_address_that_is_not_allowed_is_said(dashboards: Dashboards, tab: str) -> None:
-    page = opened(dashboards, tab)
-    driven(page)
     page.get_by_label("Address").fill("file:///etc/passwd")
     page.keyboard.press("Enter")
     expect(page.locator(".toast.bad")).to_contain_text("file:")
+    given_back(page)
+    # The end of the tab is shown, and so is one that never was.
+    assert act(admin, tab, "close").status_code == 200
+    expect(page.locator("[data-state=ended]")).to_contain_text("The tab is closed")
+    dashboards.go(page, "/tabs/tab_nowhere/live")
+    expect(page.locator("[data-state=ended]")).to_contain_text("No such tab")
 
 
-def test_who_drives_is_said_to_all_and_only_force_takes_it(dashboards: Dashboards, server: Server, tab: str) -> None:
+def test_who_drives_and_who_waits_is_said_to_all_and_only_force_takes_the_tab(
+    dashboards: Dashboards, server: Server, tab: str
+) -> None:
     admin_page = opened(dashboards, tab)
     ada_page = opened(dashboards, tab, token=server.token_of("ada"))
     driven(ada_page)
@@ -236,35 +190,23 @@ def test_who_drives_is_said_to_all_and_only_force_takes_it(dashboards: Dashboard
     admin_page.locator("dialog [data-confirm]").click()
     expect(admin_page.locator(".live-banner[data-driver=you]")).to_be_visible()
     expect(ada_page.locator(".live-banner[data-driver=other]")).to_contain_text("admin drives this tab")
-
-
-def test_agents_that_wait_are_counted(dashboards: Dashboards, server: Server, tab: str) -> None:
-    page = opened(dashboards, tab)
-    driven(page)
     with server.caller("ada") as agent:
         agent.send("POST", f"/tabs/{tab}/action", {"kind": "text", "waitPolicy": "wait_with_timeout"})
-        expect(page.locator(".live-banner")).to_contain_text("1 agent waits (ada)")
-        given_back(page)
+        expect(admin_page.locator(".live-banner")).to_contain_text("1 agent waits (ada)")
+        given_back(admin_page)
         assert agent.hear().status == 200
 
 
-def test_a_tab_that_is_handed_off_says_by_whom(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
-    admin.post(f"/tabs/{tab}/handoff", json={"by": "captcha, please"}).raise_for_status()
-    page = opened(dashboards, tab)
-    expect(page.locator(".live-banner")).to_contain_text("Handed over by captcha, please; nobody drives it.")
-    page.get_by_role("button", name="Give back").click()
-    expect(page.locator(".live-banner")).to_contain_text("Agents have this tab")
-
-
-def test_the_end_of_the_tab_is_shown(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
-    page = opened(dashboards, tab)
-    assert act(admin, tab, "close").status_code == 200
-    expect(page.locator("[data-state=ended]")).to_contain_text("The tab is closed")
-
-
-def test_a_tab_that_does_not_exist_says_so(dashboards: Dashboards) -> None:
-    page = dashboards.open("/tabs/tab_nowhere/live")
-    expect(page.locator("[data-state=ended]")).to_contain_text("No such tab")
+def test_the_address_in_a_sessions_answer_leads_to_its_page_once_one_has_logged_in(
+    dashboards: Dashboards, admin: httpx.Client, site: Site
+) -> None:
+    session = open_session(admin, agentId="ada", url=site.url("/page"), keepAlive=True)
+    page = dashboards.window()
+    page.goto(session["liveUrl"])
+    page.get_by_label("Token").fill(dashboards.server.admin_token)
+    page.keyboard.press("Enter")
+    expect(page.locator(".live-stage canvas[data-seq]")).to_be_visible()
+    expect(page.get_by_label("Address")).to_have_value(site.url("/page"))
 
 
 def test_a_token_without_the_scope_is_told(dashboards: Dashboards, admin: httpx.Client, tab: str) -> None:
@@ -288,10 +230,3 @@ def test_a_lost_connection_is_shown_and_comes_back(dashboards: Dashboards, tab: 
     expect(page.locator(".live-stage.stale canvas")).to_be_visible()
     page.evaluate("() => { window.isDown = false; }")
     expect(page.locator(".live-banner")).to_be_visible()
-
-
-def test_nothing_is_wider_than_a_phone(dashboards: Dashboards, tab: str) -> None:
-    page = opened(dashboards, tab, size=PHONE)
-    driven(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    assert page.evaluate("document.getElementById('page').scrollWidth") <= PHONE["width"]
