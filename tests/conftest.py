@@ -6,6 +6,7 @@ import functools
 import os
 import random
 import signal
+from pathlib import Path
 
 import pytest
 from httpx._transports import default as httpx_transports
@@ -33,12 +34,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests of each, in a random order")
 
 
+# Suites that share costly fixtures (a server, a browser that shows the dashboard, PostgreSQL), each with its worker.
+HOMES = (
+    ("dashboard", "actions", "parity"),
+    ("server", "cdp_hostile", "hostile"),
+    ("cluster", "campaign", "locks", "store", "races", "browsers", "egress", "ablated"),
+    ("cdp", "cdp_life", "cdp_clients", "security", "live", "cli", "client", "mcp_server", "docs"),
+)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Shuffle the files and the tests of each: what is shared by a file is made once even so."""
     seed = config.getoption("--shuffle")
-    if seed is None:
-        return
-    chance = random.Random(seed)
+    if seed is not None:
+        shuffle(items, random.Random(seed))
+    elif workers := getattr(config, "workerinput", {}).get("workercount", 0):
+        items[:] = at_home(items, workers)
+
+
+def at_home(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The tests in an order that `--dist worksteal` deals out well.
+
+    Each worker begins with as many tests as any other. So each share begins with the suites of one home, and ends with
+    tests that need no fixture: those are what idle workers steal.
+    """
+    shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    light = []
+    for item in items:
+        suite = item.path.relative_to(Path(__file__).parent).parts[0]
+        homes = [number for number, home in enumerate(HOMES) if suite in home]
+        (shares[homes[0] % workers] if homes else light).append(item)
+    size = -(-len(items) // workers)
+    for share in shares:
+        room = max(0, size - len(share))
+        share += light[:room]
+        del light[:room]
+    return [item for share in shares for item in share] + light
+
+
+def shuffle(items: list[pytest.Item], chance: random.Random) -> None:
+    """Shuffle the files and the tests of each: what is shared by a file is made once even so."""
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(str(item.path), []).append(item)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from tests.browsers.real import blank_tab, launched
+from tests.browsers.real import NO_SPARE_RENDERER, blank_tab, launched
 
 from tabherd.browsers.chromium import ChromiumBrowser
 from tabherd.browsers.driver import ChromiumTab
@@ -54,7 +54,7 @@ async def reused_apart(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 
     It lives as long as a module does: debug ports are few.
     """
-    async with launched(tmp_path_factory.mktemp("profiles"), flags=("--site-per-process",)) as live:
+    async with launched(tmp_path_factory.mktemp("profiles"), flags=("--site-per-process", NO_SPARE_RENDERER)) as live:
         yield Pages(live)
 
 

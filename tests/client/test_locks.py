@@ -69,7 +69,7 @@ def test_a_lock_is_had_in_a_block_and_given_back_after_it(ready: Script) -> None
     assert ready.asked[-1].query == {"ticket": asked(ready)["ticket"]}
 
 
-def test_all_that_can_be_wished_for_is_sent(ready: Script) -> None:
+def test_all_that_can_be_wished_for_is_sent(ready: Script, ticking: SleptClock) -> None:
     with ready.herd().lock("account:x", timeout=2, lease_ms=500, owner=42, agent="bob"):
         body = asked(ready)
     assert (body["waitMs"], body["leaseMs"], body["owner"]["pid"], body["agentId"]) == (2_000, 500, 42, "bob")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from tests.browsers.real import NO_SPARE_RENDERER
 from tests.server.conftest import Server
 
 from tabherd.browsers.find import find_browser
@@ -29,7 +30,8 @@ expect.set_options(timeout=WAIT_MS)
 def viewer(*extra: str) -> Iterator[Browser]:
     """A Chromium of its own, driven by Playwright; neither it nor its profile is left behind."""
     with tempfile.TemporaryDirectory(prefix="tabherd-viewer-", ignore_cleanup_errors=True) as profile:
-        flags = [*extra, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
+        # Of two flags of one name the last one counts.
+        flags = [NO_SPARE_RENDERER, *extra, *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         process = subprocess.Popen(
             [
                 find_browser().path,

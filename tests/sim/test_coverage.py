@@ -8,7 +8,7 @@ from .campaign import play_all
 from .minimise import minimise
 from .world import World
 
-SEEDS = 300
+SEEDS = 200
 VERBS = {
     "acquire lock",
     "cancel",

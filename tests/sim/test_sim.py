@@ -9,9 +9,9 @@ from .coverage import Coverage
 from .minimise import minimise
 from .world import World
 
-# As many as fit into every run of the tests; `make sim` and `make soak` try more. The first 300 are those of
+# As many as fit into every run of the tests; `make sim` and `make soak` try more. The first 200 are those of
 # `test_coverage`.
-SEEDS, BLOCKS = range(300, 500), 4
+SEEDS, BLOCKS = range(200, 350), 3
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))
