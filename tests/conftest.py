@@ -32,6 +32,7 @@ httpx_transports.create_ssl_context = functools.cache(httpx_transports.create_ss
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run files, and the tests of each, in a random order")
+    parser.addoption("--sample", type=int, metavar="N", help="of a shuffled run: N tests and no more")
 
 
 # Suites that share costly fixtures (a server, a browser that shows the dashboard, PostgreSQL), each with its worker.
@@ -43,10 +44,16 @@ HOMES = (
 )
 
 
+# Last: after tests were deselected by their marks.
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     seed = config.getoption("--shuffle")
     if seed is not None:
         shuffle(items, random.Random(seed))
+        spare = max(0, len(items) - (config.getoption("--sample") or len(items)))
+        left_out = set(random.Random(seed).sample(range(len(items)), spare))
+        config.hook.pytest_deselected(items=[items[number] for number in left_out])
+        items[:] = [item for number, item in enumerate(items) if number not in left_out]
     elif workers := getattr(config, "workerinput", {}).get("workercount", 0):
         items[:] = at_home(items, workers)
 

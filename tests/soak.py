@@ -58,7 +58,9 @@ CAMPAIGNS = (
     Campaign(
         "searches of the tests",
         15,
-        lambda seed: _pytest(seed, "-m", "not browser and not server and not release and not soak", "-n", "2"),
+        lambda seed: _pytest(
+            seed, "-m", "not browser and not server and not release and not soak", "-n", "2", "--sample", "1500"
+        ),
         _pytest(1, "-m", "not browser and not server and not release and not soak", "-n", "2"),
     ),
     Campaign(
@@ -74,7 +76,10 @@ CAMPAIGNS = (
         ["tests.campaign", "crash", "--store", "postgres", "--kills", "100"],
     ),
     Campaign(
-        "slow tests", 15, lambda seed: _pytest(seed, "-m", "soak", "-n", "2"), _pytest(1, "-m", "soak", "-n", "2")
+        "slow tests",
+        15,
+        lambda seed: _pytest(seed, "-m", "soak", "-n", "2", "--sample", "40"),
+        _pytest(1, "-m", "soak", "-n", "2"),
     ),
     Campaign(
         "a crowd",

@@ -25,7 +25,7 @@ PROMISED = {
     504: "queue_wait_timed_out command_timed_out lock_timed_out deadline_exceeded",
     422: "element_not_found stale_ref element_not_actionable navigation_failed javascript_error",
     502: "tab_dead browser_crashed outcome_unknown",
-    503: "draining no_browser store_unavailable node_unreachable",
+    503: "draining scheduler_disabled no_browser store_unavailable node_unreachable",
 }
 EVERY = sorted(CATALOGUE)
 
@@ -46,9 +46,14 @@ def test_a_code_is_documented_and_says_what_to_do(code: str) -> None:
 @pytest.mark.parametrize("code", EVERY)
 def test_only_backpressure_and_what_never_reached_the_page_is_retryable(code: str) -> None:
     kind = CATALOGUE[code]
-    # A command that ran into its limit had been sent: the caller must decide.
     expected = kind.status in (423, 429, 503, 504) or code == "browser_crashed"
-    assert kind.retryable_by_default == (expected and code != "command_timed_out")
+    # A command that ran into its limit had been sent: the caller must decide. What is switched off stays so.
+    assert kind.retryable_by_default == (expected and code not in ("command_timed_out", "scheduler_disabled"))
+
+
+def test_a_traceback_ends_with_the_next_step() -> None:
+    assert str(e.TabBusy("bob is on it.", action="Wait.")) == "bob is on it. Next: Wait."
+    assert str(from_wire(e.InvalidRequest("No.", action="").to_wire(), 400)) == "No."
 
 
 @pytest.mark.parametrize("code", EVERY)

@@ -183,6 +183,11 @@ class Pool(Section, frozen=True, kw_only=True):
         return self.source == "attach" or bool(self.profile_dir)
 
     @property
+    def shares_selection(self) -> bool:
+        """Whether a middle click pastes what another session has selected: browsers that tabherd starts do not."""
+        return self.source == "attach" and self.isolation != "browser"
+
+    @property
     def has_network_policy(self) -> bool:
         """Whether its pages reach the network only through a proxy that judges where to."""
         return bool(self.allow_hosts or self.deny_hosts or self.deny_private_networks or self.pinned_hosts)

@@ -58,6 +58,10 @@ class TabherdError(Exception):
         # Holder, since, expiresAt, position, cap, field, ...: whatever applies, in wire spelling.
         self.details: dict[str, Any] = details
 
+    def __str__(self) -> str:
+        """What a traceback ends with: the sentence and the next step."""
+        return f"{self.message} Next: {self.action}" if self.action else self.message
+
     def to_wire(self) -> dict[str, Any]:
         """The one JSON shape of an error, on every interface."""
         body: dict[str, Any] = {"code": self.code, "message": self.message, "retryable": self.retryable}
@@ -464,6 +468,14 @@ class Draining(Unavailable):
 
     code = "draining"
     next_step = "Retry after retryAfterMs, or use another node."
+
+
+class SchedulerDisabled(Unavailable):
+    """Tasks are switched off here (`[scheduler] enabled = false`); sessions and commands are not."""
+
+    code = "scheduler_disabled"
+    next_step = "Send the action to a tab of a session, or have an operator set [scheduler] enabled = true."
+    retryable_by_default = False
 
 
 class NoBrowser(Unavailable):

@@ -101,11 +101,10 @@ SAFEGUARDS: dict[str, Safeguard] = {
         true_async,
         "tests/browsers/test_driver.py::test_a_page_that_spins_is_not_left_to_chromium_to_drop",
     ),
-    "what a command that timed out has begun ends with its page": Safeguard(
+    "a page that is replaced is gone, even if it has crashed": Safeguard(
         "tabherd.browsers.driver:DrivenBrowser.close_tab",
         nothing_async,
-        "tests/server/test_timeouts.py::test_nothing_that_a_timed_out_command_injected_happens_after_it"
-        "[it awaits a promise]",
+        "tests/browsers/test_driver.py::test_a_crashed_page_can_be_closed",
     ),
     "workers end with the page that is replaced": Safeguard(
         "tabherd.browsers.workers:end_workers",
@@ -132,6 +131,11 @@ SAFEGUARDS: dict[str, Safeguard] = {
         "tabherd.browsers.chromium:_network_flags",
         no_flags,
         "tests/egress/test_chromium.py::test_a_page_without_our_context_is_behind_the_policy_too",
+    ),
+    "nobody pastes what another session of the browser has selected": Safeguard(
+        "tabherd.browsers.chromium:_selection_settings",
+        no_flags,
+        "tests/cdp_hostile/test_foreign.py::test_nobody_pastes_what_another_has_selected[bound]",
     ),
     "what a page redefines is not met by our script": Safeguard(
         "tabherd.actions.world:World._context",

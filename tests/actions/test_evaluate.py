@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -170,6 +172,29 @@ async def test_half_a_surrogate_pair_in_a_page_cuts_nobody_off(browser: Chromium
     await evaluate(tab, "void (document.title = '\\ud800 and more')")
     assert await evaluate(tab, "'\\udc00 and more'") == "\ufffd and more"
     assert not browser._connection.is_closed
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("Array(6e5).fill([])", [[]] * 600_000),
+        ("Array(2e4).fill({a: 'b\\\\ud800', c: '\\\\'})", [{"a": "b\\ud800", "c": "\\"}] * 20_000),
+        ("Array(4e3).fill(['\\ud800x', '\\\\\\udc00', '\\ud83d\\ude00'])", [["\ufffdx", "\\\ufffd", "😀"]] * 4_000),
+    ],
+)
+async def test_a_long_value_is_handed_on_as_json_that_nobody_has_read(
+    tab: ChromiumTab, expression: str, value: list[Any]
+) -> None:
+    got = await evaluate(tab, expression)
+    assert isinstance(got, msgspec.Raw)
+    assert json.loads(bytes(got)) == value
+
+
+async def test_a_long_value_that_is_no_json_is_a_typed_error(tab: ChromiumTab) -> None:
+    for made in ("'[' + '1,'.repeat(1e5)", "'['.repeat(1e5)", "'[\"\\\\ud800\",'.repeat(1e5)"):
+        await evaluate(tab, f"void (JSON.stringify = () => {made})")
+        with pytest.raises(JavascriptError):
+            await evaluate(tab, "({})")
 
 
 async def test_a_page_with_a_json_stringify_of_its_own_cannot_break_the_answer(tab: ChromiumTab) -> None:

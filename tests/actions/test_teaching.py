@@ -226,7 +226,7 @@ async def test_refused_frames_and_their_candidates_have_refs_that_work(tab: Chro
             {"disabledBy": '<fieldset id="f">Go</fieldset>'},
             "do what enables that first",
         ),
-        (MOVING + "<button id=x>Go</button>", {"waitingFor": "stable"}, "The animation 'm'"),
+        (MOVING + "<button id=x>Go</button>", {"waitingFor": "stable"}, 'The animation "m"'),
         (COOKIES, {"coveredBy": "<p>We use them</p>"}, 'Click button "Accept all"'),
         (
             "<button id=x>Go</button><div style='position:fixed;inset:0'>Wait</div>",
@@ -245,6 +245,13 @@ async def test_what_keeps_an_element_from_being_used_is_told_with_what_to_try(
     assert {name: error.details.get(name) for name in details} == details
 
 
+async def test_what_an_element_says_of_itself_does_not_get_out_of_its_brackets(tab: ChromiumTab) -> None:
+    cover = "<div style='position:fixed;inset:0' class='a\">(b)'>&lt;/div> (c) &lt;b></div>"
+    await show(tab, f"<button id=x>Go</button>{cover}")
+    error = await failure(tab, Click(selector="#x"), lambda error: "coveredBy" in error.details)
+    assert error.details["coveredBy"] == """<div class="a'>(b)">‹/div› (c) ‹b›</div>"""
+
+
 async def test_following_the_advice_uncovers_the_element(tab: ChromiumTab) -> None:
     await show(tab, COOKIES + "<script>onclick = () => document.querySelector('[role=dialog]')?.remove()</script>")
     error = await failure(tab, Click(selector="#x"), lambda error: "cover" in error.details)
@@ -256,7 +263,7 @@ async def test_following_the_advice_uncovers_the_element(tab: ChromiumTab) -> No
 async def test_an_option_that_is_nearly_there_is_named(tab: ChromiumTab) -> None:
     await show(tab, "<select id=s><option>Germany<option>France</select>")
     error = await failure(tab, Select(selector="#s", values=["Germny"]), lambda error: "options" in error.details)
-    assert "Did you mean 'Germany'?" in error.action
+    assert 'Did you mean "Germany"?' in error.action
 
 
 # --- At once ----------------------------------------------------------------------------------------------------

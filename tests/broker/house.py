@@ -203,6 +203,11 @@ class House:
     def ready_id(self) -> str:
         return next(browser.browser_id for browser in self.browsers if browser.state == "ready")
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether a session could be opened at once, in every pool."""
+        return not self.broker.is_draining and all(pool.is_ready for pool in self.broker._pools.values())
+
     def stats(self, pool: str = "default") -> wire.PoolStats:
         return self.operations.stats(ADMIN).pools[pool]
 
@@ -308,9 +313,7 @@ class House:
 
     async def replaced(self, browser_id: str) -> None:
         """Until that browser is gone and another one is ready."""
-        await self.until(
-            lambda: self.broker.is_ready and browser_id not in [browser.browser_id for browser in self.browsers]
-        )
+        await self.until(lambda: self.is_ready and browser_id not in [browser.browser_id for browser in self.browsers])
 
     def check_counts(self) -> None:
         """What the node counts in memory, what is on disk and what is in the browsers: all the same, when quiet."""

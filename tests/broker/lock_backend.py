@@ -81,6 +81,7 @@ class SharedDomain:
         rows = [
             LockRow(
                 label=key.label,
+                pair=key.pair,
                 holder=hold.holder,
                 acquired_at=hold.acquired_at,
                 waiters=(PROGRAM,) * len(self._lines.get(key, ())),

@@ -52,6 +52,16 @@ async def test_no_session_pastes_what_others_of_its_browser_have_copied(house: H
             await house.broker.commands.run(ADA, tab_id, request)
 
 
+@in_house(source="attach", endpoint="http://127.0.0.1:9222")
+async def test_no_session_pastes_what_others_of_an_attached_browser_have_selected(house: House) -> None:
+    session = await house.open()
+    clicks = (wire.Click(selector="a", button="middle"), wire.Dblclick(selector="a", button="middle"))
+    for request in (*clicks, wire.Steps(steps=[wire.Press(key="a"), clicks[0]])):
+        with pytest.raises(errors.PolicyDenied) as refused:
+            await house.broker.commands.run(ADA, session.tabs[0].tab_id, request)
+        assert refused.value.details["field"] == "button"
+
+
 @in_house(isolation="browser")
 async def test_a_session_with_a_browser_to_itself_may_paste(house: House) -> None:
     session = await house.open()

@@ -12,11 +12,16 @@ from typing import Any
 import pytest
 
 from tabherd.broker import credentials as module
+from tabherd.broker.caller import Caller
 from tabherd.broker.credentials import ADMIN_TOKEN_FILE, TOKEN_FORM, Credentials, ensure_admin_token, hash_of, new_token
 from tabherd.core.model import Credential, RowT
-from tabherd.errors import InvalidRequest
+from tabherd.edge.server import install_admin_token
+from tabherd.errors import InvalidRequest, ResourceNotFound, Unauthenticated
 from tabherd.store.base import Scalar
 from tabherd.store.memory import MemoryStore
+
+BOB = Caller(agent_id="bob", scopes=frozenset({"browse"}), controller_id="crd_bob/")
+ROOT = Caller(agent_id="root", scopes=frozenset({"admin"}), controller_id="crd_root/")
 
 
 class CountingStore(MemoryStore):
@@ -126,6 +131,94 @@ async def test_a_read_that_began_before_a_revocation_is_not_remembered_after_it(
     store.gate.set()
     await racing
     assert await credentials.authenticate(token) is None
+
+
+# --- Expiry, lists and revoking ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Milliseconds since 1970, as a list of one that a test may change."""
+    at = [1_000_000]
+    monkeypatch.setattr(module, "now_ms", lambda: at[0])
+    return at
+
+
+async def test_a_token_that_has_expired_is_refused_and_told_since_when_remembered_or_not(now: list[int]) -> None:
+    credentials = Credentials(MemoryStore())
+    token, row = await credentials.create("alice", ["browse"], expires_in_s=60)
+    now[0] += 59_999
+    assert await credentials.authenticate(token) is not None
+    await credentials.recheck(row)
+    assert credentials.is_remembered(row)
+    now[0] += 1
+    assert not credentials.is_remembered(row)
+    for refused in (
+        credentials.authenticate(token),
+        credentials.find(row.id),
+        credentials.recheck(row),
+        Credentials(credentials._store).authenticate(token),
+    ):
+        with pytest.raises(Unauthenticated, match="expired at 1970-01-01T00:17:40"):
+            await refused
+
+
+async def test_a_token_without_an_expiry_never_expires(now: list[int]) -> None:
+    credentials = Credentials(MemoryStore())
+    token, _ = await credentials.create("alice", ["browse"])
+    now[0] += 10**13
+    assert await credentials.authenticate(token) is not None
+
+
+async def test_a_second_token_of_an_agent_leaves_the_first_good() -> None:
+    credentials = Credentials(MemoryStore())
+    first, _ = await credentials.create("alice", ["browse"])
+    await credentials.create("alice", ["browse"])
+    assert await credentials.authenticate(first) is not None
+
+
+async def test_an_agent_sees_its_own_tokens_and_an_admin_all_page_by_page() -> None:
+    credentials = Credentials(MemoryStore())
+    rows = [(await credentials.create(agent, ["browse"]))[1] for agent in ("alice", "bob", "bob")]
+    bobs = {row.id for row in rows if row.agent_id == "bob"}
+    seen = await credentials.list(BOB, agent_id=None, limit=10, cursor="")
+    assert {view.token_id for view in seen.tokens} == bobs
+    asked = await credentials.list(ROOT, agent_id="bob", limit=10, cursor="")
+    assert {view.token_id for view in asked.tokens} == bobs
+    first = await credentials.list(ROOT, agent_id=None, limit=2, cursor="")
+    rest = await credentials.list(ROOT, agent_id=None, limit=2, cursor=first.next_cursor or "")
+    assert [view.token_id for view in (*first.tokens, *rest.tokens)] == sorted(row.id for row in rows)
+    assert rest.next_cursor is None
+
+
+async def test_an_agent_revokes_its_own_tokens_and_an_admin_any_twice_is_as_good_as_once() -> None:
+    credentials = Credentials(MemoryStore())
+    theirs, row = await credentials.create("alice", ["browse"])
+    with pytest.raises(ResourceNotFound):
+        await credentials.revoke_for(BOB, row.id)
+    with pytest.raises(ResourceNotFound):
+        await credentials.revoke_for(ROOT, "crd_none")
+    assert await credentials.authenticate(theirs) is not None
+    for _ in range(2):
+        await credentials.revoke_for(ROOT, row.id)
+    assert await credentials.authenticate(theirs) is None
+    own, row = await credentials.create("bob", ["browse"])
+    await credentials.revoke_for(BOB, row.id)
+    assert await credentials.authenticate(own) is None
+
+
+async def test_an_admin_token_that_was_revoked_stays_so_when_the_server_starts_again(tmp_path: Path) -> None:
+    credentials = Credentials(MemoryStore())
+    await install_admin_token(credentials, tmp_path, "nod_1")
+    old = ensure_admin_token(tmp_path)
+    await install_admin_token(credentials, tmp_path, "nod_1")
+    assert ensure_admin_token(tmp_path) == old
+    await credentials.revoke("crd_admin_nod_1")
+    await install_admin_token(credentials, tmp_path, "nod_1")
+    new = ensure_admin_token(tmp_path)
+    assert new != old
+    assert await credentials.authenticate(old) is None
+    assert await credentials.authenticate(new) is not None
 
 
 async def test_the_memory_of_callers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

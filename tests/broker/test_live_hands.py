@@ -12,10 +12,13 @@ import pytest_asyncio
 from tabherd.broker import live_hands
 from tabherd.broker.live_hands import UNDER_WAY_MAX, WAITING_MAX, Hands, is_paste
 from tabherd.browsers.port import BrowserGone, CdpFailure
+from tabherd.config import Pool
 from tabherd.errors import NavigationFailed, PolicyDenied, TabBusy, TabherdError, TabQueueLimitExceeded
 from tabherd.wire.live import LiveHistory, LiveInput, LiveKey, LiveMouse, LiveNavigate, LiveReload, LiveText
 
 LIMIT_S = 60
+# A pool whose browsers have several sessions.
+SEVERAL = Pool()
 
 
 class Page:
@@ -54,9 +57,9 @@ class Person:
         self.hands.put_on(self.page)
         self.refused: list[tuple[LiveInput, TabherdError]] = []
 
-    def act(self, *messages: LiveInput, may_paste: bool = False) -> None:
+    def act(self, *messages: LiveInput, pool: Pool = SEVERAL) -> None:
         for message in messages:
-            self.hands.act(message, lambda one, error: self.refused.append((one, error)), may_paste=may_paste)
+            self.hands.act(message, lambda one, error: self.refused.append((one, error)), pool)
 
     async def done(self) -> None:
         """Until nothing is on its way."""
@@ -292,9 +295,20 @@ async def test_the_clipboard_that_sessions_share_is_not_read(person: Person) -> 
         person.act(key("down", "v", "KeyV", modifiers=2))
     await person.done()
     assert person.page.calls == []
-    person.act(key("down", "v", "KeyV", modifiers=2), may_paste=True)
+    person.act(key("down", "v", "KeyV", modifiers=2), pool=Pool(isolation="browser"))
     await person.done()
     assert len(person.page.calls) == 1
+
+
+async def test_the_middle_button_is_not_pressed_where_it_pastes_what_others_selected(person: Person) -> None:
+    attached = Pool(source="attach", endpoint="http://127.0.0.1:9222")
+    for message in (button("down", "middle"), button("up", "middle"), move(1, buttons=4)):
+        with pytest.raises(PolicyDenied):
+            person.act(message, pool=attached)
+    person.act(button("down"), button("up"), pool=attached)
+    person.act(button("down", "middle"), button("up", "middle"))
+    await person.done()
+    assert [params["button"] for _, params in person.page.calls] == ["left", "left", "middle", "middle"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.broker.lock_backend import PROGRAM
 from tests.broker.locking import NAME, ask, drop, is_free, program_takes, renew, rows, take, told
 
 from tabherd import errors, wire
-from tabherd.locks.base import LockStoreUnavailable, named_key
+from tabherd.locks.base import LockStoreUnavailable, key_of, named_key
 
 # --- Processes and connections ----------------------------------------------------------------------------------
 
@@ -316,6 +316,25 @@ async def test_monitoring_shows_the_locks_of_every_program(house: House) -> None
     assert (ours.label, ours.holder, ours.held) == ("ours", "ada/me", True)
     assert (theirs.label, theirs.holder, theirs.pid, theirs.host) == ("theirs", "a script", 77, "elsewhere")
     assert theirs.held_ms == pytest.approx(3_000, abs=100)
+
+
+@in_house()
+async def test_monitoring_tells_two_numbers_from_a_name_and_begins_with_what_is_held_longest(house: House) -> None:
+    await program_takes(house, "z")
+    await asyncio.sleep(1)
+    assert await house.locks.try_acquire(key_of(1, -42), PROGRAM) is not None
+    await asyncio.sleep(1)
+    await take(house, name="1:-42")
+    await asyncio.sleep(1)
+    await program_takes(house, "a")
+    page = await house.broker.named_locks.advisory(ADMIN)
+    assert page.count == 4
+    assert [(lock.label, lock.namespace, lock.key, lock.holder) for lock in page.advisory_locks] == [
+        ("z", None, None, "a script"),
+        ("1:-42", 1, -42, "a script"),
+        ("1:-42", None, None, "ada"),
+        ("a", None, None, "a script"),
+    ]
 
 
 @in_house()

@@ -59,9 +59,9 @@ async def test_a_browser_that_is_restarted_takes_no_session_from_the_first_momen
 async def test_restarts_are_no_crashes(house: House) -> None:
     for _ in range(6):
         house.operations.restart_browser(ADMIN, house.ready_id)
-        assert await house.until(lambda: not house.broker.is_ready) <= 50
+        assert await house.until(lambda: not house.is_ready) <= 50
         # A start takes up to 100 ms here: nothing waits for a breaker.
-        assert await house.until(lambda: house.broker.is_ready) <= 300
+        assert await house.until(lambda: house.is_ready) <= 300
     (browser,) = house.browsers
     assert (browser.circuit, browser.last_failure) == ("closed", "")
     assert house.metric("browser_crashes_total") == 0
@@ -77,7 +77,7 @@ async def test_a_restart_does_not_wait_for_an_open_circuit(house: House) -> None
     assert "exits at once" in broken.last_failure
     house.launcher._fail_rate = 0.0
     house.operations.restart_browser(ADMIN, broken.browser_id)
-    assert await house.until(lambda: house.broker.is_ready) <= 300
+    assert await house.until(lambda: house.is_ready) <= 300
     assert house.browsers[0].circuit == "closed"
 
 
@@ -120,7 +120,7 @@ async def test_draining_a_browser_again_changes_nothing(house: House) -> None:
     old = house.ready_id
     for _ in range(3):
         assert house.operations.drain_browser(ADMIN, old).state == "draining"
-    await house.until(lambda: house.broker.is_ready)
+    await house.until(lambda: house.is_ready)
     assert len(house.browsers) == 2
     assert [kind for kind, _ in house.news()].count("browser.draining") == 1
 
@@ -130,7 +130,7 @@ async def test_a_drained_browser_can_still_be_restarted_and_leaves_no_second_rep
     session = await house.open()
     old = house.ready_id
     house.operations.drain_browser(ADMIN, old)
-    await house.until(lambda: house.broker.is_ready)
+    await house.until(lambda: house.is_ready)
     house.operations.restart_browser(ADMIN, old)
     await house.until(lambda: old not in [browser.browser_id for browser in house.browsers])
     assert [browser.state for browser in house.browsers] == ["ready"]
@@ -170,7 +170,7 @@ async def test_only_an_admin_may_restart_and_drain(house: House) -> None:
     for verb in verbs:
         with pytest.raises(errors.Forbidden):
             verb(ADA)
-    assert house.broker.is_ready
+    assert house.is_ready
     assert list(house.news()) == []
 
 
@@ -181,7 +181,7 @@ async def test_only_an_admin_may_restart_and_drain(house: House) -> None:
 async def test_a_draining_node_admits_no_session_while_open_ones_go_on_until_it_is_taken_back(house: House) -> None:
     session = await house.open()
     assert house.operations.drain(ADMIN) == wire.NodeDrain(draining=True, sessions=1)
-    assert not house.broker.is_ready
+    assert not house.is_ready
     with pytest.raises(errors.Draining) as refused:
         await house.open()
     assert refused.value.retry_after_ms
@@ -189,7 +189,7 @@ async def test_a_draining_node_admits_no_session_while_open_ones_go_on_until_it_
     house.operations.drain(ADMIN)
     assert house.operations.resume(ADMIN) == wire.NodeDrain(draining=False, sessions=1)
     house.operations.resume(ADMIN)
-    assert house.broker.is_ready
+    assert house.is_ready
     await house.open()
     assert [kind for kind, _ in house.news() if kind.startswith("node.")] == ["node.draining", "node.ready"]
 
@@ -299,7 +299,7 @@ async def test_memory_and_processor_time_are_those_of_the_last_measurement(
     assert browser.cpu_percent == pytest.approx(10, abs=0.5)
     next(iter(house.processes.values())).die("killed")
     latest = Usage()
-    await house.until(lambda: house.browsers[0].browser_id != browser.browser_id and house.broker.is_ready)
+    await house.until(lambda: house.browsers[0].browser_id != browser.browser_id and house.is_ready)
     assert house.browsers[0].memory_bytes is None
     assert house.browsers[0].cpu_percent is None
 

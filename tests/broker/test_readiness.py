@@ -1,14 +1,18 @@
-"""Whether the store takes writes is asked of the store, for all who want to know it at once, and no more often."""
+"""Whether a node admits sessions: the pools that could, and a store that takes writes.
+
+The store is asked once for all who want to know it at once, and no more often.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
+from tests.broker.house import ADMIN, House, in_house
 
 from tabherd.broker import readiness
 from tabherd.broker.readiness import Readiness
-from tabherd.errors import StoreUnavailable
+from tabherd.errors import Draining, InvalidRequest, NoBrowser, StoreUnavailable
 from tabherd.store.base import Op, Outcome
 from tabherd.store.memory import MemoryStore
 
@@ -82,3 +86,54 @@ async def test_a_store_that_does_not_answer_is_not_waited_for(monkeypatch: pytes
     monkeypatch.setattr(readiness, "LIMIT_S", 60.0)
     disk.lets_through.set()
     await asked.refuse_unwritable()
+
+
+# --- The pools --------------------------------------------------------------------------------------------------
+
+SPARE = {"spare": {"browsers_min": 0, "browsers_max": 1, "warm": 0}}
+
+
+@in_house(pools=SPARE)
+async def test_a_pool_that_starts_a_browser_for_its_first_caller_is_ready_for_it(house: House) -> None:
+    ready = house.broker.readiness
+    assert await ready() == {"default": "ready", "spare": "idle"}
+    assert await ready("spare") == {"spare": "idle"}
+    opening = asyncio.ensure_future(house.open(pool="spare"))
+    await house.until(lambda: house.broker._pools["spare"].slots)
+    assert await ready("spare") == {"spare": "idle"}
+    await opening
+    assert await ready("spare") == {"spare": "ready"}
+    with pytest.raises(InvalidRequest):
+        await ready("none")
+
+
+@in_house(pools=SPARE)
+async def test_a_pool_whose_browsers_do_not_start_is_unready_and_takes_the_node_out_only_with_all_others(
+    house: House,
+) -> None:
+    house.launcher._fail_rate = 1.0
+    next(iter(house.processes.values())).die("killed")
+    await house.until(lambda: house.browsers[0].state == "broken")
+    assert await house.broker.readiness() == {"default": "unready", "spare": "idle"}
+    with pytest.raises(NoBrowser) as refused:
+        await house.broker.readiness("default")
+    # Nothing of why: strangers may ask.
+    assert refused.value.details == {"pools": {"default": "unready"}}
+    with pytest.raises(NoBrowser):
+        await house.open(pool="spare")
+    with pytest.raises(NoBrowser) as refused:
+        await house.broker.readiness()
+    assert refused.value.details == {"pools": {"default": "unready", "spare": "unready"}}
+
+
+@in_house(pools=SPARE)
+async def test_a_node_that_starts_or_drains_is_not_ready_whatever_its_pools_are(house: House) -> None:
+    house.operations.drain(ADMIN)
+    with pytest.raises(Draining):
+        await house.broker.readiness()
+    await house.broker.stop()
+    house._begin()
+    with pytest.raises(NoBrowser):
+        await house.broker.readiness()
+    await house.broker.start()
+    assert await house.broker.readiness("spare") == {"spare": "idle"}

@@ -185,6 +185,29 @@ async def test_a_sign_of_life_that_follows_a_proven_death_saves_the_session(
     assert await ended(house, session) == ("stale", 180)
 
 
+@pytest.mark.parametrize("sign", ["admin", "owner", "tabs", "state", "guest's command", "guest's lock"])
+@in_house(**CALM)
+async def test_neither_a_read_nor_a_guest_follows_a_proven_death(house: House, sign: str) -> None:
+    pid = house.new_pid()
+    session = await house.open(owner=wire.Owner(pid=pid), access="shared")
+    house.end_process(pid)
+    await asyncio.sleep(1)
+    match sign:
+        case "admin":
+            await house.broker.sessions.get(ADMIN, session.session_id)
+        case "owner":
+            await house.broker.sessions.get(ADA, session.session_id)
+        case "tabs":
+            await house.broker.tabs.of_session(ADMIN, session.session_id)
+        case "state":
+            await house.broker.sessions.state(ADMIN, session.session_id)
+        case "guest's command":
+            await house.act(session, caller=BOB)
+        case "guest's lock":
+            await house.broker.tab_locks.lock(BOB, session.tabs[0].tab_id, wire.LockTab())
+    assert await ended(house, session) == ("owner_dead", 1)
+
+
 @in_house(**CALM)
 async def test_a_command_that_was_heard_before_the_proof_is_no_successor_however_close(house: House) -> None:
     pid = house.new_pid()
@@ -288,7 +311,9 @@ async def test_a_bare_http_session_ends_180_s_after_the_last_command_or_read(hou
 async def test_that_somebody_else_reads_a_shared_session_is_no_sign_of_its_owners_life(house: House) -> None:
     session = await house.open(access="shared")
     await asyncio.sleep(170)
-    await house.broker.sessions.get(BOB, session.session_id)
+    for reader in (BOB, ADMIN):
+        await house.broker.sessions.get(reader, session.session_id)
+        await house.broker.tabs.of_session(reader, session.session_id)
     assert (await ended(house, session))[1] <= 11
 
 

@@ -259,6 +259,7 @@ async def test_a_session_whose_browser_died_is_back_in_another_one_with_all_it_h
     await house.quiet()
     old = house.process(session).row.id
     await house.lose_browser(session)
+    assert house.metric("browser_crashes_total") == 1
     assert house.row(session).browser_id == old
     await house.recovered(session)
     assert house.row(session).browser_id != old
@@ -368,7 +369,7 @@ async def test_a_session_can_be_released_at_any_moment_of_its_recovery(house: Ho
         await house.quiet()
         house.check_counts()
         assert house.row(session).state is LeaseState.CLOSED
-        await house.until(lambda: house.broker.is_ready)
+        await house.until(lambda: house.is_ready)
 
 
 @in_house(**PATIENT)

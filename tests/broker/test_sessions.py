@@ -382,12 +382,19 @@ async def test_an_ended_session_can_still_be_read_with_the_reason(house: House) 
 
 
 @in_house()
-async def test_a_heartbeat_carries_the_phase_and_keeps_it_when_it_says_none(house: House) -> None:
+async def test_what_the_owner_says_that_it_is_doing_is_shown_and_told_once_until_it_says_something_else(
+    house: House,
+) -> None:
     session = await house.open()
-    sessions, beat = house.broker.sessions, wire.Heartbeat(fence=session.fence, phase="poll")
-    await sessions.heartbeat(ADA, session.session_id, beat)
-    await house.beat(session)
-    assert house.row(session).phase == "poll"
+    sessions, told = house.broker.sessions, house.events.subscribe(types=["session.phase"])
+    for phase in ("poll", None, "poll", "watch"):
+        await sessions.heartbeat(ADA, session.session_id, wire.Heartbeat(fence=session.fence, phase=phase))
+        assert (await sessions.get(ADMIN, session.session_id)).phase == (phase or "poll")
+    (listed,) = (await sessions.list(ADA)).sessions
+    assert listed.phase == "watch"
+    said = {"sessionId": session.session_id, "agentId": "ada"}
+    assert [told.take().fields for _ in range(2)] == [said | {"phase": "poll"}, said | {"phase": "watch"}]
+    assert told.take() is None
 
 
 @in_house()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 from tests.broker.house import ADA, House, agent, in_house
 from tests.broker.queueing import WAIT, begin, failure_of, labels, view
@@ -195,3 +198,45 @@ async def test_steps_go_on_when_the_store_does_not_take_the_end_of_the_session(
     assert (await failure_of(releasing)).code == "store_unavailable"
     assert (await steps).ok
     assert labels(house) == ["1-held", "2"]
+
+
+# --- Long results -----------------------------------------------------------------------------------------------
+
+
+def answering(house: House, value: Any) -> None:
+    """Have every action of that house answer so."""
+
+    async def answer(tab: Any, action: Any, progress: Progress) -> Any:
+        if action.expression == "fails":
+            raise errors.JavascriptError("The page threw: no")
+        return value
+
+    house.broker.commands._performing._perform = answer
+
+
+LONG = msgspec.Raw(b"[" + b"[]," * 500_000 + b"0]")
+
+
+@in_house()
+async def test_of_a_long_result_nothing_is_read_on_its_way_to_the_caller(house: House) -> None:
+    session = await house.open()
+    answering(house, LONG)
+    tracemalloc.start()
+    try:
+        view = await house.broker.commands.run(ADA, session.tabs[0].tab_id, wire.Evaluate(expression="1"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert bytes(view.result) == bytes(LONG)
+    # The text itself, some times; the objects would be 28 MB.
+    assert peak < 5 * len(LONG)
+
+
+@in_house()
+async def test_long_results_of_steps_come_whole_also_when_a_later_one_fails(house: House) -> None:
+    session = await house.open()
+    answering(house, LONG)
+    view = await run_steps(house, session, "1", "fails")
+    assert (view.ok, view.error is not None and view.error["code"]) == (False, "javascript_error")
+    steps = json.loads(msgspec.json.encode(view.result))
+    assert [(step["ok"], step["result"]) for step in steps] == [(True, json.loads(bytes(LONG))), (False, None)]

@@ -248,6 +248,19 @@ async def test_everybody_who_meets_the_lock_of_another_is_told_of(house: House) 
 
 
 @in_house()
+async def test_whoever_is_refused_for_the_command_of_another_is_told_of_and_for_its_own_is_not(house: House) -> None:
+    session = await house.open(access="shared")
+    began = house.now
+    await begin(house, session, "held", timeout_ms=9_000)
+    for caller in (BOB, ADA):
+        assert isinstance(await failure_of(await begin(house, session, "refused", caller)), errors.TabBusy)
+    (met,) = told(house, "lock_conflict")
+    assert (met.fields["controllerId"], met.fields["lockOwnerControllerId"]) == ("bob", "ada")
+    assert (met.fields["lockLeaseMs"], met.fields["lockExpiresAt"]) == (9_000, rfc3339(began + 9_000))
+    house.finish("held")
+
+
+@in_house()
 async def test_a_lock_ends_with_its_tab(house: House) -> None:
     session = await house.open()
     await house.broker.commands.open_tab(ADA, session.session_id, wire.OpenTab())

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 from tests.broker.house import ADA, ADMIN, BOB, House, in_house
 from tests.broker.tasking import check_counters, ended, get, labels, rows, submit, with_scheduler
 
@@ -70,6 +71,34 @@ async def test_what_the_page_refuses_is_how_the_task_failed(house: House) -> Non
     (view,) = await ended(house, await submit(house, tab_id=session.tabs[0].tab_id))
     assert (view.state, view.code, view.error) == ("failed", "javascript_error", "The page threw: no")
     check_counters(house)
+
+
+@in_house()
+async def test_every_step_of_a_task_is_logged_once(house: House) -> None:
+    tab_id = (await house.open()).tabs[0].tab_id
+    with structlog.testing.capture_logs() as logs:
+        done = await submit(house, "held", tab_id=tab_id)
+        await house.until(lambda: labels(house) == ["held"])
+        cancelled = await submit(house, tab_id=tab_id)
+        await house.broker.tasking.verbs.cancel(ADA, cancelled)
+        failed = await submit(house, tab_id=tab_id, deadline=house.now + 1_000)
+        house.broker.tasking.reconfigure(with_scheduler(house, queue_max=1, workers=1))
+        with pytest.raises(errors.QueueFull) as refused:
+            await submit(house, tab_id=tab_id)
+        await ended(house, failed)
+        house.finish("held")
+        await ended(house, done)
+
+    def lines_of(task_id: str) -> list[tuple[str, str]]:
+        lines = [line for line in logs if line.get("taskId") == task_id]
+        assert all(line["agentId"] == "ada" for line in lines)
+        return [(line["log_level"], f"{line['event']} {line.get('code', '')}".strip()) for line in lines]
+
+    queued, assigned, running = ("debug", "task queued"), ("debug", "task assigned"), ("debug", "task running")
+    assert lines_of(done) == [queued, assigned, running, ("debug", "task done")]
+    assert lines_of(cancelled) == [queued, ("debug", "task cancelled")]
+    assert lines_of(failed) == [queued, ("info", "task failed deadline_exceeded")]
+    assert lines_of(refused.value.details["taskId"]) == [("info", "task rejected queue_full")]
 
 
 @in_house()
@@ -163,6 +192,15 @@ async def test_beyond_the_bound_tasks_are_rejected_and_kept(house: House) -> Non
     house.finish("held")
     assert [view.state for view in await ended(house, first, *waiting)] == ["done"] * 3
     check_counters(house)
+
+
+@in_house()
+async def test_a_scheduler_that_is_switched_off_says_so_and_not_to_come_back(house: House) -> None:
+    house.broker.tasking.reconfigure(with_scheduler(house, enabled=False))
+    with pytest.raises(errors.SchedulerDisabled) as refused:
+        await submit(house)
+    assert (refused.value.status, refused.value.retryable, refused.value.retry_after_ms) == (503, False, None)
+    assert "[scheduler] enabled" in refused.value.action
 
 
 @in_house()
@@ -340,6 +378,52 @@ async def test_agents_take_turns(house: House) -> None:
     await ended(house, first, single, *flood)
     assert labels(house)[:2] == ["held", "single"]
     check_counters(house)
+
+
+@in_house()
+async def test_how_many_were_started_and_how_long_they_had_waited_is_counted(house: House) -> None:
+    tab_ids = [(await house.open(caller)).tabs[0].tab_id for caller in (ADA, BOB)]
+    first = await submit(house, "held", tab_id=tab_ids[0])
+    second = await submit(house, tab_id=tab_ids[0])
+    others = await submit(house, caller=BOB, tab_id=tab_ids[1])
+    await asyncio.sleep(9)
+    counted = house.broker.tasking.verbs.stats().metrics
+    assert (counted.dispatch_total, counted.agents["ada"].dispatch_total) == (2, 1)
+    house.finish("held")
+    await ended(house, first, second, others)
+    waited = {id: row.started_at - row.created_at for id, row in rows(house).items()}
+    assert waited[second] >= 9_000
+    counted = house.broker.tasking.verbs.stats().metrics
+    assert (counted.dispatch_total, counted.avg_dispatch_latency_ms) == (3, sum(waited.values()) / 3)
+    ada, bob = counted.agents["ada"], counted.agents["bob"]
+    assert (ada.dispatch_total, ada.avg_dispatch_latency_ms) == (2, (waited[first] + waited[second]) / 2)
+    assert (bob.dispatch_total, bob.avg_dispatch_latency_ms) == (1, waited[others])
+
+
+@in_house()
+async def test_the_stats_tell_the_settings_that_are_in_force(house: House) -> None:
+    settings = {
+        "enabled": False,
+        "queue_max": 1_001,
+        "queue_max_per_agent": 1_002,
+        "workers": 103,
+        "max_inflight_per_agent": 104,
+        "result_ttl_s": 105,
+        "priority_aging_ms": 106,
+        "deadline_ms": 107,
+    }
+    house.broker.tasking.reconfigure(with_scheduler(house, **settings))
+    assert house.broker.tasking.verbs.stats().config == {
+        "enabled": False,
+        "maxQueueSize": 1_001,
+        "maxPerAgent": 1_002,
+        "maxInflight": 103,
+        "maxPerAgentInflight": 104,
+        "workerCount": 103,
+        "resultTTLSec": 105,
+        "priorityAgingMs": 106,
+        "defaultDeadlineMs": 107,
+    }
 
 
 @in_house()

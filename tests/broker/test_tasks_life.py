@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 import structlog
+from msgspec.structs import replace
 from tests.broker.house import ADA, ADMIN, BOB, House, in_house
 from tests.broker.tasking import check_counters, ended, get, labels, rows, submit, with_retention, with_scheduler
 
@@ -204,6 +205,25 @@ async def test_the_end_of_a_task_is_told_to_its_callback_url(house: House) -> No
     webhook = (await get(house, task_id)).webhook
     assert webhook is not None
     assert (webhook.state, webhook.attempts) == ("delivered", 1)
+
+
+@in_house()
+async def test_the_callback_url_of_a_batch_is_that_of_every_task_without_one(house: House) -> None:
+    paths: dict[str, str] = {}
+
+    async def send(post: Post) -> Reply:
+        paths[post.headers["X-Tabherd-Task-ID"]] = post.target.path
+        return Reply(status=200)
+
+    house.broker.tasking.webhooks._send = send
+    shared, own = "http://93.184.216.34/all", "http://93.184.216.34/one"
+    plain = wire.TaskFields(action="evaluate", params={"expression": "x"})
+    batch = wire.SubmitBatch(tasks=[plain, replace(plain, callback_url=own)], callback_url=shared)
+    answer = await house.broker.tasking.verbs.submit_batch(ADA, batch)
+    task_ids = [entry.task_id for entry in answer.tasks]
+    await ended(house, *task_ids)
+    await house.until(lambda: len(paths) == len(task_ids))
+    assert [paths[task_id] for task_id in task_ids] == ["/all", "/one"]
 
 
 @in_house()

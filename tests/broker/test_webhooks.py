@@ -9,6 +9,7 @@ from email.utils import formatdate
 
 import msgspec
 import pytest
+import structlog
 from tests.broker.outbox import PUBLIC, SECRET, Scene, body_of, ended_task, in_scene
 
 from tabherd import __version__
@@ -105,12 +106,14 @@ async def test_any_2xx_is_success(scene: Scene, status: int) -> None:
 
 @in_scene()
 async def test_a_delivery_is_told_to_the_agent_and_counted(scene: Scene) -> None:
-    await scene.end_task(url="https://hooks.test/in?token=geheim")
-    await scene.settled()
+    with structlog.testing.capture_logs() as logs:
+        await scene.end_task(url="https://hooks.test/in?token=geheim")
+        await scene.settled()
     (event,) = scene.news()
     assert event.type == "webhook.delivered"
     assert event.fields == {"taskId": "tsk_1", "agentId": "ada", "host": "hooks.test", "attempts": 1}
     assert scene.count("delivered") == 1
+    assert logs == [{"event": "webhook delivered", "log_level": "debug", **event.fields}]
 
 
 # --- Failure ----------------------------------------------------------------------------------------------------
@@ -119,9 +122,10 @@ async def test_a_delivery_is_told_to_the_agent_and_counted(scene: Scene) -> None
 @in_scene()
 async def test_a_receiver_that_fails_is_tried_five_times_and_then_given_up(scene: Scene) -> None:
     scene.behaviour["hooks.test"] = 500
-    await scene.end_task()
-    await scene.settled()
-    await asyncio.sleep(100_000)
+    with structlog.testing.capture_logs() as logs:
+        await scene.end_task()
+        await scene.settled()
+        await asyncio.sleep(100_000)
     assert len(scene.sent) == 5
     view = await scene.view()
     assert (view.state, view.attempts, view.next_attempt_at) == ("failed", 5, None)
@@ -129,6 +133,12 @@ async def test_a_receiver_that_fails_is_tried_five_times_and_then_given_up(scene
     assert (scene.count("retried"), scene.count("failed")) == (4, 1)
     (event,) = scene.news()
     assert (event.type, event.fields["reason"], event.fields["attempts"]) == ("webhook.failed", "It answered 500.", 5)
+    again = [("info", "webhook is tried again", attempts) for attempts in range(1, 5)]
+    said = [(line["log_level"], line["event"], line["attempts"]) for line in logs]
+    assert said == [*again, ("warning", "webhook given up", 5)]
+    assert {(line["taskId"], line["host"], line["error"]) for line in logs} == {
+        ("tsk_1", "hooks.test", "It answered 500.")
+    }
 
 
 @in_scene()

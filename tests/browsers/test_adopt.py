@@ -103,6 +103,13 @@ async def test_a_browser_that_is_not_the_one_described_is_not_adopted(
     await blank_tab(browser)
 
 
+async def test_a_browser_that_pastes_selections_is_adopted_for_sessions_alone_only(tmp_path: Path) -> None:
+    with orphaned(tmp_path, isolation="browser") as (row, _):
+        assert await new_launcher(tmp_path, isolation="context").adopt(row) is None
+        assert await new_launcher(tmp_path, isolation="shared").adopt(row) is None
+        await (await adopted(tmp_path, row, isolation="browser")).stop()
+
+
 async def test_a_browser_that_is_gone_is_not_adopted(tmp_path: Path) -> None:
     async with launched(tmp_path) as browser:
         row = browser.row

@@ -306,6 +306,14 @@ async def test_a_window_of_the_full_build_has_no_pages_but_its_tabs(tmp_path: Pa
         assert [word.endswith(",BackForwardCache") for word in asked] == [True]
 
 
+async def test_a_pools_own_blink_settings_cannot_bring_back_the_pasting_of_selections(tmp_path: Path) -> None:
+    wished = "--blink-settings=imagesEnabled=false,middleClickPasteAllowed=true"
+    async with launched(tmp_path, flags=(wished,)) as browser:
+        words = process.command_line(browser.row.pid)
+        asked = [word for word in words if word.startswith("--blink-settings=")]
+        assert asked == [f"{wished},middleClickPasteAllowed=false,selectionClipboardBufferAvailable=false"]
+
+
 async def test_a_port_that_somebody_else_took_is_given_up_for_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

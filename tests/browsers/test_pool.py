@@ -11,6 +11,7 @@ from tabherd.browsers import pool as pool_module
 from tabherd.browsers.port import Seat
 from tabherd.browsers.slot import Slot
 from tabherd.cluster.fenced_store import fenced
+from tabherd.core.caps import Caps
 from tabherd.core.model import Browser
 
 
@@ -62,6 +63,38 @@ def test_a_browser_nobody_needs_is_given_back_down_to_the_minimum() -> None:
         await stage.until(lambda: len(stage.alive) == 1, within_s=120)
 
     on_stage(play, browsers_min=1, browsers_max=3, sessions_per_browser=1)
+
+
+def test_a_browser_is_started_before_the_stock_runs_out_of_seats_so_that_the_next_caller_does_not_wait() -> None:
+    async def play(stage: Stage) -> None:
+        await stage.until(lambda: stage.pool.stock_size == 2)
+        await asyncio.sleep(5)
+        assert len(stage.alive) == 1, "an idle pool stays as small as it may be"
+        claims = [await stage.claim()]
+        await asyncio.sleep(5)
+        assert len(stage.alive) == 1, "there are seats for the stock"
+        claims.append(await stage.claim())
+        await stage.until(lambda: stage.pool.free_seats == 4)
+        # It is kept as long as it may be needed, and only one more is.
+        await asyncio.sleep(300)
+        assert len(stage.processes) == len(stage.alive) == 2
+        claims += [await stage.claim(wait_ms=0) for _ in range(2)]
+        for claim in claims:
+            stage.admission.give_back(claim)
+        await stage.until(lambda: len(stage.alive) == 1, within_s=120)
+
+    on_stage(play, browsers_min=1, browsers_max=3, sessions_per_browser=3, warm=2)
+
+
+def test_no_browser_is_started_for_callers_that_the_pool_would_not_admit() -> None:
+    async def play(stage: Stage) -> None:
+        claims = [await stage.claim() for _ in range(2)]
+        await asyncio.sleep(5)
+        assert len(stage.alive) == 1
+        for claim in claims:
+            stage.admission.give_back(claim)
+
+    on_stage(play, caps=Caps(max_active=3), browsers_max=3, sessions_per_browser=3, warm=2)
 
 
 def test_the_stock_is_filled_to_its_size_and_taking_from_it_asks_nothing_of_the_browser() -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 import pytest
+from tests.sim.fakes import SimBrowser
 from tests.sim.stage import Stage, on_stage
 
 from tabherd.core.breaker import BreakerState
@@ -95,6 +96,36 @@ def test_a_binary_that_cannot_start_opens_the_circuit_and_says_why() -> None:
         (slot,) = stage.pool.slots
         await stage.until(lambda: slot.row.state is BrowserState.BROKEN)
         assert "exits at once" in stage.pool.refusal().message
+
+    on_stage(play)
+
+
+@pytest.mark.parametrize("failure", ["dies", "hangs"])
+def test_a_browser_that_fails_between_its_start_and_its_first_answer_takes_no_session_and_is_replaced(
+    failure: str,
+) -> None:
+    async def play(stage: Stage) -> None:
+        launch, begun = stage.launcher.launch, []
+
+        async def launch_broken(row: Browser) -> SimBrowser:
+            browser = await launch(row)
+            begun.append(row.id)
+            stage.launcher.launch = launch  # type: ignore[method-assign]
+            if failure == "dies":
+                browser.process.die("killed at once")
+            else:
+                browser.process.is_hung = True
+            return browser
+
+        stage.launcher.launch = launch_broken  # type: ignore[method-assign]
+        stage.alive[0].die("killed")
+        await stage.until(lambda: bool(begun))
+        await stage.until(lambda: stage.pool.is_ready)
+        (slot,) = stage.pool.slots
+        assert slot.row.id not in begun
+        assert stage.gone[1:] == [(begun[0], "It did not answer when it had started.")]
+        assert slot.breaker.crashes[1:]
+        assert not stage.processes[begun[0]].is_alive
 
     on_stage(play)
 

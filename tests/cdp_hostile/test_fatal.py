@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.cdp_life.conftest import ws_of
+from tests.cdp_life.wire_client import LIMIT_S
 from tests.server.conftest import Server, browser_pids, open_session, value_of
 
 from .conftest import POOL
-from .hostile import Shot, hostile
+from .hostile import Hostile, Shot, hostile
 from .sessions import Sessions
 from .site import Site
 
@@ -57,6 +59,41 @@ async def test_the_browser_survives_what_used_to_end_it(pool: str, server: Serve
             # Its answer comes after the effect of all that was sent before.
             assert await attacker.value("1 + 1", sessions.by_kind["page"]) == 2
         assert browser_pids(admin, pool) == before
+
+
+async def test_the_browser_survives_the_end_of_a_context_whose_worker_was_to_watch_storage(
+    server: Server, site: Site
+) -> None:
+    watching: list[tuple[str, dict[str, Any]]] = [
+        ("Storage.untrackIndexedDBForStorageKey", {"storageKey": "file:///"}),
+        ("Storage.trackIndexedDBForStorageKey", {"storageKey": f"{site.origin}/"}),
+        ("Storage.trackIndexedDBForOrigin", {"origin": site.origin}),
+    ]
+    with server.client() as admin:
+        async with hostile(ws_of(server, f"pool={POOL}"), server.token_of("attacker")) as attacker:
+            before = browser_pids(admin, POOL)
+            context = await attacker.call("Target.createBrowserContext")
+            made = await attacker.call("Target.createTarget", {"url": "about:blank", **context})
+            page = await attacker.attach(made["targetId"])
+            await attacker.call("Page.enable", {}, page)
+            await attacker.call("Page.navigate", {"url": site.url("here", "frame")}, page)
+            await attacker.event("Page.loadEventFired")
+            await attacker.value("window.shared = new SharedWorker('/here/worker.js'); 1", page)
+            worker = await attacker.attach(await shared_worker(attacker))
+            answered = await attacker.volley(Shot(method, params, worker) for method, params in watching)
+            assert [answer and "policy_denied" in answer["error"]["message"] for _, answer in answered] == [True] * 3
+            await attacker.call("Target.disposeBrowserContext", context)
+            assert await attacker.value("1 + 1", await attacker.page()) == 2
+        assert browser_pids(admin, POOL) == before
+
+
+async def shared_worker(client: Hostile) -> str:
+    """The target of the one there is, once there is one."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            told = await client.call("Target.getTargets", {"filter": [{"type": "shared_worker"}]})
+            if told["targetInfos"]:
+                return str(told["targetInfos"][0]["targetId"])
 
 
 async def test_the_browser_survives_a_client_that_leaves_with_a_dialog_open(server: Server, site: Site) -> None:

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from tests.cdp_life.conftest import ws_of
 from tests.cdp_life.wire_client import CdpError
-from tests.server.conftest import Server
+from tests.server.conftest import Server, act, open_session, value_of
+from tests.shared_server import unique
 
 from .conftest import POOL, Scene
 from .hostile import Shot, hostile
@@ -68,6 +69,40 @@ def grabs(scene: Scene) -> list[tuple[str, dict[str, Any]]]:
         ("IO.read", {"handle": ids["blobHandle"]}),
         ("IO.resolveBlob", {"objectId": ids["objectId"]}),
     ]
+
+
+# A field, to be clicked in its middle; and what the page heard of the mouse.
+FIELD = """document.body.innerHTML = '<input id=field style="position: fixed; inset: 0; width: 90vw; height: 90vh">';
+window.heard = []; addEventListener("auxclick", () => heard.push("auxclick")); 0"""
+MIDDLE = {"x": 50, "y": 50, "button": "middle", "clickCount": 1}
+
+
+@pytest.mark.parametrize("pool", [POOL, "full"])
+async def test_nobody_pastes_what_another_has_selected(server: Server, pool: str) -> None:
+    url = ws_of(server, f"pool={pool}")
+    async with hostile(url, server.token_of("attacker")) as attacker:
+        page = await attacker.page()
+        await attacker.value(FIELD, page)
+        with server.agent(unique("victim")) as victim, server.agent(unique("thief")) as thief:
+            tab = open_session(victim, pool=pool)["tabs"][0]["tabId"]
+            value_of(victim, tab, f"{FIELD}; field.type = 'password'; field.value = 'a-secret-password'; 0")
+            # A script's selection would not count.
+            assert act(victim, tab, "press", selector="#field", key="Control+A").status_code == 200
+            assert value_of(victim, tab, "field.selectionEnd") == len("a-secret-password")
+            stolen = open_session(thief, pool=pool)["tabs"][0]["tabId"]
+            value_of(thief, stolen, FIELD)
+            for kind in ("click", "dblclick"):
+                assert act(thief, stolen, kind, selector="#field", button="middle").status_code == 200
+            # The button itself works.
+            assert value_of(thief, stolen, "[field.value, heard[0]]") == ["", "auxclick"]
+        for method in ("Input.dispatchMouseEvent", "Input.emulateTouchFromMouseEvent"):
+            for type in ("mousePressed", "mouseReleased"):
+                await attacker.call(method, {**MIDDLE, "type": type}, page)
+        with pytest.raises(CdpError, match="policy_denied"):
+            await attacker.call(
+                "Input.dispatchKeyEvent", {"type": "keyDown", "commands": ["PasteGlobalSelection"]}, page
+            )
+        assert await attacker.value("[field.value, heard[0]]", page) == ["", "auxclick"]
 
 
 # What reaches the whole browser.

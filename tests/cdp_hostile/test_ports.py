@@ -59,13 +59,10 @@ async def test_no_page_reaches_the_debug_port_of_a_browser(scene: Scene) -> None
     told = await attacker.value(BY_SCRIPT % json.dumps(urls), scene.page)
     assert {what for _, _, what in told} <= {"closed", "nothing", ""}
     _, page = await attacker.open_page()
-    resource = {"frameId": (await attacker.call("Target.getTargetInfo", {}, page))["targetInfo"]["targetId"]}
-    resource["options"] = {"disableCache": True, "includeCredentials": False}
     for url in urls:
         redirect = scene.site.url("attackers", f"redirect?to={quote(url)}")
         answered = await attacker.volley([Shot("Page.navigate", {"url": one}, page) for one in (url, redirect)])
         assert all("errorText" in answer["result"] for _, answer in answered if answer), url
-        await attacker.volley([Shot("Network.loadNetworkResource", {"url": url, **resource}, page)])
     assert [text for text in attacker.heard if any(word in text for word in OF_A_DEBUG_PORT)] == []
     assert attacker.leaks(scene.victim.secrets[:1]) == []
 

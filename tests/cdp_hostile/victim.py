@@ -82,12 +82,7 @@ class Victim:
         )
         document = await client.call("DOM.getDocument", {}, self.page)
         found = await client.call("Runtime.evaluate", {"expression": "window"}, self.page)
-        told = {
-            "url": self.url,
-            "frameId": self.target_id,
-            "options": {"disableCache": True, "includeCredentials": True},
-        }
-        loaded = await client.call("Network.loadNetworkResource", told, self.page)
+        printed = await client.call("Page.printToPDF", {"transferMode": "ReturnAsStream"}, self.page)
         blob = await client.call("Runtime.evaluate", {"expression": "new Blob([mark])"}, self.page)
         uuid = (await client.call("IO.resolveBlob", {"objectId": blob["result"]["objectId"]}, self.page))["uuid"]
         window_id = (await client.call("Browser.getWindowForTarget", {}, self.page))["windowId"]
@@ -118,7 +113,7 @@ class Victim:
             "nodeId": document["root"]["nodeId"],
             "backendNodeId": document["root"]["backendNodeId"],
             "objectId": found["result"]["objectId"],
-            "handle": loaded["resource"].get("stream", ""),
+            "handle": printed["stream"],
             "blobHandle": f"blob:{uuid}",
             "windowId": window_id,
             "guid": guid,

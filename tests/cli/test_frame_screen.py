@@ -8,11 +8,11 @@ from rich.console import Console
 from tests.cli.top_crowd import HOLDER, LOCKED, NOW, crowd, lock, session, snapshot, tab, task
 
 from tabherd.cli import top_keys as k
-from tabherd.cli.frame_detail import VALUE_MAX
+from tabherd.cli.frame_detail import VALUE_MAX, detail
 from tabherd.cli.frame_screen import room, screen
 from tabherd.cli.snapshot import Snapshot
 from tabherd.cli.top_deeds import ACT_KEYS
-from tabherd.cli.top_lists import View
+from tabherd.cli.top_lists import Kind, Ref, View
 from tabherd.cli.top_model import VIEW_KEYS, Said, State, carried_out, press, settle
 
 SIZES = [(80, 24), (200, 60), (20, 5), (10, 7), (80, 1)]
@@ -264,3 +264,18 @@ def test_a_server_that_does_not_answer_is_said_in_every_view() -> None:
 
 def test_every_view_is_reached_by_one_way_at_least() -> None:
     assert {place.view for keys in WAYS for place in state_after(keys, crowd()).places} == set(View)
+
+
+@pytest.mark.parametrize(
+    ("holder", "told"),
+    [
+        (HOLDER | {"since": "2026-01-01T00:00:09.000Z"}, "in about 2s"),
+        (HOLDER, "cannot be told"),
+        (HOLDER | {"reason": "handoff", "commandId": None}, "cannot be told"),
+        (LOCKED, "in about 2s"),
+    ],
+)
+def test_nobody_is_promised_a_turn_behind_a_person_or_a_command_that_hangs(holder: dict[str, str], told: str) -> None:
+    held = tab(holder=holder, waiters=["bob"], expectedWaitMs=2_000)
+    lines = [line.plain for line in detail(Ref(Kind.TAB, held.tab_id), snapshot([held]), NOW, 80)]
+    assert next(line for line in lines if line.startswith("next turn")).split(maxsplit=2)[2] == told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,10 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
+import msgspec
 import psutil
 import pytest
 from tests.cli.conftest import Tabherd
 from tests.cli.running import call
+from tests.client.canned import BUSY, STATS, CannedServer
 from tests.server.conftest import Server
 from tests.shared_server import unique
 
@@ -41,6 +45,7 @@ def test_up_starts_one_server_that_is_ready_and_down_ends_all_of_it_and_both_may
         refused = call(state, "up", "--json")
         assert (refused.returncode, json.loads(refused.stdout)["code"]) == (1, "state_dir_in_use")
         assert welcomed(started.stdout, state) == "Hello, herd"
+        assert programs_are_offered_the_token_of_an_agent_alone(started.stdout, state)
     finally:
         ended = call(state, "down")
     assert ended.stdout == f"Stopped (pid {process.pid}).\n"
@@ -51,6 +56,16 @@ def test_up_starts_one_server_that_is_ready_and_down_ends_all_of_it_and_both_may
 
 def pid_of(state: Path) -> int:
     return int(json.loads((state / "server.json").read_text())["pid"])
+
+
+def programs_are_offered_the_token_of_an_agent_alone(said: str, state: Path) -> bool:
+    """What the address for Playwright may do, which is no admin's; and that others cannot read it."""
+    (url, token) = re.findall(r"CDP +(\S+)\?token=(\S+)", said)[0]
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as offered:
+        version = offered.get("/json/version")
+        me = offered.get("/login").json()
+    assert (version.status_code, me["agentId"], me["isAdmin"]) == (200, "me", False)
+    return (state / "me.token").stat().st_mode & 0o077 == 0
 
 
 def welcomed(said: str, state: Path) -> str:
@@ -172,8 +187,26 @@ def test_the_log_of_the_life_before_is_kept_once_and_for_its_owner_alone(tmp_pat
 
 
 def test_a_server_without_auth_is_welcomed_without_a_token(tmp_path: Path) -> None:
-    said = serve.welcome(ServerRecord(url="http://127.0.0.1:1", pid=1, node_id="nod_1"), tmp_path)
+    said = serve.welcome(RECORD, tmp_path)
     assert "token=" not in said
+
+
+RECORD = ServerRecord(url="http://127.0.0.1:1", pid=1, node_id="nod_1")
+
+
+def test_an_agents_token_is_kept_from_start_to_start_and_replaced_once_it_is_no_longer_good(
+    canned: CannedServer, tmp_path: Path
+) -> None:
+    record = msgspec.structs.replace(RECORD, url=canned.url)
+    (tmp_path / "admin.token").write_text("admins")
+    canned.answer("POST", "/agents", {"agentId": "me", "scopes": [], "token": "first"}, 201)
+    canned.answer("POST", "/agents", {"agentId": "me", "scopes": [], "token": "second"}, 201)
+    canned.answer("GET", "/stats", STATS)
+    canned.answer("GET", "/stats", BUSY | {"code": "unauthenticated"}, 401)
+    assert [serve.agent_token(record, tmp_path) for _ in range(3)] == ["first", "first", "second"]
+    used = [(asked.path, asked.headers["authorization"].split()[1]) for asked in canned.asked]
+    assert used == [("/agents", "admins"), ("/stats", "first"), ("/stats", "first"), ("/agents", "admins")]
+    assert (tmp_path / "me.token").read_text() == "second"
 
 
 def test_flags_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,11 +35,46 @@ def test_json_prints_the_servers_answer_as_one_document(canned: CannedServer, ta
     assert json.loads(tabherd("session", "new", "--json").stdout) == SESSION
 
 
+FULL = {"code": "capacity", "message": "All are taken.", "retryable": True, "retryAfterMs": 10, "action": "Wait."}
+
+
+def test_who_is_told_to_come_back_does_and_says_so_once(canned: CannedServer, tabherd: Tabherd) -> None:
+    for _ in range(2):
+        canned.answer("POST", "/sessions", FULL, 429)
+    canned.answer("POST", "/sessions", SESSION, 201)
+    result = tabherd("session", "new", "-q")
+    assert (result.stdout, result.exit_code) == ("tab_1\n", 0)
+    assert result.stderr == "All are taken. Trying again for up to 30 s (--wait).\n"
+    assert len(canned.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["--wait", "0"], FULL),
+        (["--wait-ms", "0"], FULL),
+        (["--wait", "5"], FULL | {"retryAfterMs": 60_000}),
+        # Whoever names no time is not asked again.
+        ([], FULL | {"retryAfterMs": None}),
+    ],
+)
+def test_nobody_comes_back_later_than_was_allowed(
+    canned: CannedServer, tabherd: Tabherd, words: list[str], refusal: dict[str, object]
+) -> None:
+    canned.answer("POST", "/sessions", refusal, 429)
+    result = tabherd("session", "new", *words)
+    assert result.exit_code == 1
+    assert "Trying again" not in result.stderr
+    assert len(canned.asked) == 1
+
+
 def test_sessions_are_listed_one_per_line_in_a_pipe(canned: CannedServer, tabherd: Tabherd) -> None:
-    long = SESSION | {"tabs": [{"tabId": "tab_1", "url": "https://x.test/" + "y" * 300, "title": ""}]}
+    tabs = [{"tabId": "tab_1", "url": "https://x.test/" + "y" * 300, "title": ""}]
+    long = SESSION | {"tabs": tabs, "phase": "thinking"}
     canned.answer("GET", "/sessions", {"sessions": [long, long]})
     lines = tabherd("session", "ls").stdout.splitlines()
     assert len(lines) == 3
+    assert all("thinking" in line for line in lines[1:])
     assert all(line.startswith("ses_1") for line in lines[1:])
 
 
@@ -112,7 +147,7 @@ def test_a_file_that_is_no_storage_state_is_refused_before_anything_is_leased(
         (tmp_path / "state.json").write_text(content)
     result = tabherd("session", "new", "--storage-state", str(tmp_path / "state.json"), "--json")
     assert result.exit_code == 1
-    assert json.loads(result.stdout)["details"] == {"field": "storage-state"}
+    assert json.loads(result.stdout)["details"] == {"field": "storageState"}
     assert canned.asked == []
 
 

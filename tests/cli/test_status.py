@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
+from rich.console import Console
 from tests.cli.conftest import Tabherd
+from tests.cli.top_crowd import NOW, snapshot, tab
 from tests.client.canned import BROWSER, NODE, SESSION, STATS, CannedServer
+
+from tabherd import wire
+from tabherd.cli.frame import draw
 
 HEALTH = {"status": "ok", "version": "9.9", "node": "nod_1"}
 DRAINING = {"code": "draining", "message": "", "retryable": True, "action": "", "details": {}}
@@ -49,6 +55,16 @@ def test_a_program_gets_everything_as_one_document(canned: CannedServer, status:
         "browsers": [BROWSER],
         "sessions": {"alice": 2},
     }
+
+
+def test_the_sessions_are_as_many_as_the_pools_have_and_as_top_says(status: Any) -> None:
+    pools = {"default": STATS["pools"]["default"] | {"active": 11}, "work": STATS["pools"]["default"] | {"active": 4}}
+    assert status(stats={"pools": pools}).splitlines()[1] == "Active sessions: 15 (alice 2)."
+    console = Console(width=100, color_system=None)
+    with console.capture() as frame:
+        top = snapshot([tab()], pools=msgspec.convert(pools, dict[str, wire.PoolStats]))
+        console.print(draw(top, NOW, width=100, height=24))
+    assert frame.get().splitlines()[1].startswith("sessions 15 (")
 
 
 def test_a_person_sees_the_node_the_pools_and_the_browsers(status: Any) -> None:

@@ -92,6 +92,7 @@ SESSION = {
     "expiresAt": "2026-01-01T00:20:00.000Z",
     "heartbeatMs": 60000,
     "seenAt": "2026-01-01T00:00:00.000Z",
+    "phase": "",
     "keepAlive": False,
     "access": "exclusive",
     "reuse": "never",

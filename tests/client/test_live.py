@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import threading
@@ -101,10 +102,11 @@ def test_files_and_state_go_in_and_out(herd: Tabherd, tmp_path: Path, alice: str
             session.download("../../admin.token")
         cookie = {"name": "who", "value": "ada", "domain": "a.test", "path": "/"}
         session.set_storage_state({"cookies": [cookie], "origins": []})
-        state = session.storage_state()
-        assert [each["value"] for each in state.cookies] == ["ada"]
-    with herd.session(agent=alice, storage_state=state) as session:
-        assert session.tab.cookies(["http://a.test/"])[0]["value"] == "ada"
+        state = session.storage_state(path=tmp_path / "login.json")
+        assert [each["value"] for each in state["cookies"]] == ["ada"]
+    for again in (json.loads(json.dumps(state)), tmp_path / "login.json"):
+        with herd.session(agent=alice, storage_state=again) as session:
+            assert session.tab.cookies(["http://a.test/"])[0]["value"] == "ada"
 
 
 def test_a_step_ends_at_its_own_time(herd: Tabherd, alice: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -235,6 +237,33 @@ def test_its_state_is_taken_as_playwright_writes_it(script: Script, session: Ses
     first, second = script.bodies("PUT", f"{PATH}/state")
     assert first == state
     assert second["origins"] == [{"origin": "http://x", "localStorage": [{"name": "k", "value": "v"}]}]
+
+
+def test_its_state_is_plain_json_and_may_be_kept_in_a_file(script: Script, session: Session, tmp_path: Path) -> None:
+    state = {
+        "cookies": [{"name": "a", "value": "b", "domain": "x.test", "path": "/"}],
+        "origins": [{"origin": "http://x", "localStorage": [{"name": "k", "value": "v"}]}],
+    }
+    script.on("GET", f"{PATH}/state", answer(state))
+    script.on("PUT", f"{PATH}/state", answer(status=204))
+    file = tmp_path / "login.json"
+    assert json.loads(json.dumps(session.storage_state(path=file))) == state
+    assert json.loads(file.read_text()) == state
+    session.set_storage_state(str(file))
+    script.herd().session(storage_state=file).open()
+    assert script.bodies("PUT", f"{PATH}/state") == [state]
+    assert script.bodies("POST", "/sessions")[-1] == {"storageState": state}
+
+
+@pytest.mark.parametrize("content", [None, "no JSON", '{"cookies": 1}'])
+def test_a_file_that_is_no_state_is_refused_before_anything_is_asked(
+    script: Script, tmp_path: Path, content: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / "login.json").write_text(content)
+    with pytest.raises(errors.InvalidRequest, match=r"login\.json"):
+        script.herd().session(storage_state=tmp_path / "login.json")
+    assert script.asked == []
 
 
 # --- Forgotten --------------------------------------------------------------------------------------------------

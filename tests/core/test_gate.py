@@ -171,7 +171,7 @@ def test_fail_fast_on_a_paused_tab_names_the_person() -> None:
     gate = gate_of()
     gate.pause("ann", T0)
     error = refused(TabPausedHandoff, gate, "a1")
-    assert error.details["holder"] == "ann"
+    assert (error.details["holder"], error.message) == ("ann", '"ann" has taken the tab over.')
     assert error.retry_after_ms is None
 
 

@@ -64,6 +64,8 @@ def test_a_setting_is_shown_with_its_meaning_found_by_name_and_changed_by_a_form
     assert overflow(page) == []
     page.set_viewport_size(WIDE)
     expect(setting(page, "gate.lock_lease_ms")).to_contain_text("30000 30 s")
+    # A rate is no time.
+    expect(setting(page, "auth.rate_per_s")).not_to_contain_text("min")
     expect(setting(page, "gate.lock_lease_ms").locator(".badge")).to_have_text("default")
     expect(setting(page, "pools.default.browsers_max").locator(".badge")).to_have_text("environment")
     expect(setting(page, "pools.default.browsers_max").get_by_role("button")).to_have_count(0)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 from tests.server.conftest import Server, open_session
@@ -136,7 +137,7 @@ def test_tab_goes_through_the_head_then_the_menu_then_the_page(dashboards: Dashb
     assert set(order[2:]) <= {"MAIN", "HEADER"}
 
 
-def test_addresses_are_kept_by_the_back_button_and_a_reload_and_one_that_leads_nowhere_to_the_overview(
+def test_addresses_are_kept_by_the_back_button_and_a_reload_and_one_that_leads_nowhere_says_so(
     dashboards: Dashboards,
 ) -> None:
     page = dashboards.open("/tabs")
@@ -151,11 +152,17 @@ def test_addresses_are_kept_by_the_back_button_and_a_reload_and_one_that_leads_n
     at(page, "/tabs")
     page.go_forward()
     at(page, "/tasks")
-    for path in ("/nowhere", "/tabs/a/b/c", "", "%"):
+    for path in ("/nowhere", "/tabs/a/b/c", "%"):
         dashboards.go(page, path)
+        expect(page.locator("main[data-page=nowhere]")).to_contain_text(f"Nothing is at #{path}.")
+        page.locator("main").get_by_role("link", name="Overview").click()
         at(page, "/")
-        dashboards.go(page, "/tasks?state=failed")
-        at(page, "/tasks")
+    dashboards.go(page, "/tabs/%")
+    expect(page.locator("main [data-state=empty]")).to_contain_text("This tab is gone")
+    dashboards.go(page, "")
+    at(page, "/")
+    dashboards.go(page, "/tasks?state=failed")
+    at(page, "/tasks")
     page.reload()
     at(page, "/tasks")
     assert page.url.endswith("#/tasks?state=failed")
@@ -238,6 +245,31 @@ def test_a_page_fits_and_everything_on_it_has_a_name_and_can_be_read(
             looks_well(page)
 
 
+# The columns that end beyond what of the table is shown and can be scrolled to.
+LOST_COLUMNS = """(table) => {
+  const { left } = table.getBoundingClientRect();
+  const reach = /auto|scroll/.test(getComputedStyle(table).overflowX) ? table.scrollWidth : table.clientWidth;
+  const end = (cell) => cell.getBoundingClientRect().right - left + table.scrollLeft;
+  return [...table.querySelectorAll("[role=columnheader], [data-key] > *")]
+    .filter((cell) => cell.checkVisibility() && end(cell) > reach + 1)
+    .map((cell) => cell.textContent);
+}"""
+
+
+@pytest.mark.parametrize("width", [721, 1024])
+def test_every_column_can_be_reached_on_a_window_between_a_phone_and_a_wide_one(
+    dashboards: Dashboards, furnished: dict[str, str], width: int
+) -> None:
+    page = dashboards.open("/", size={"width": width, "height": 800})
+    for path in ("/tabs", "/sessions", "/tasks", "/locks", "/browsers", "/audit"):
+        dashboards.go(page, path)
+        at(page, path)
+        expect(page.locator("main .table .rows .row").first).to_be_visible()
+        for table in page.locator("main .table").all():
+            assert table.evaluate(LOST_COLUMNS) == [], path
+        assert overflow(page) == []
+
+
 def test_the_login_and_the_dialog_of_keys_do_so_too(dashboards: Dashboards) -> None:
     page = dashboards.window()
     page.goto(dashboards.url)
@@ -254,6 +286,20 @@ def test_the_login_and_the_dialog_of_keys_do_so_too(dashboards: Dashboards) -> N
         page.set_viewport_size(size)
         expect(page.get_by_role("dialog")).to_be_visible()
         looks_well(page)
+
+
+def test_the_page_of_the_http_interface_shows_every_operation_and_every_shape(
+    dashboards: Dashboards, admin: httpx.Client
+) -> None:
+    described = admin.get("/openapi.json").json()
+    page = dashboards.window()
+    page.goto(f"{dashboards.url}/docs")
+    expect(page.locator("#about")).to_contain_text(described["info"]["version"])
+    operations = sum(len(methods) for methods in described["paths"].values())
+    expect(page.locator("#operations details")).to_have_count(operations)
+    expect(page.locator("#shapes details")).to_have_count(len(described["components"]["schemas"]))
+    uploads = page.locator("#operations details", has_text="POST/sessions/{sessionId}/files")
+    expect(uploads).to_contain_text("Body: application/octet-stream string")
 
 
 def test_two_who_look_see_the_same_change(dashboards: Dashboards, server: Server) -> None:

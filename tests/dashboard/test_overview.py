@@ -20,6 +20,7 @@ from .rig import Dashboards
 pytestmark = [pytest.mark.server, pytest.mark.browser]
 
 SOLO = "solo"
+LONG_AGO = "2026-01-01T00:00:00.000Z"
 # A name that is part of no id.
 OTHER = "other-agent"
 
@@ -142,6 +143,36 @@ def test_a_held_tab_is_shown_with_who_waits_behind_it(
                 finding(page, "hold").get_by_role("link").click()
                 expect(page).to_have_url(re.compile(f"#/tabs/{tab_id}$"))
                 let_go(ada, tab_id)
+
+
+def test_a_tab_that_has_waited_for_a_person_for_a_while_needs_a_look(
+    dashboards: Dashboards, server: Server, admin: httpx.Client
+) -> None:
+    page = dashboards.open("/events")
+    with server.agent("ada") as ada:
+        tab_id = open_session(ada)["tabs"][0]["tabId"]
+        handed_off = ada.post(f"/tabs/{tab_id}/handoff", json={"by": "Eva"}).raise_for_status().json()
+        dashboards.go(page, "/")
+        expect(finding(page, "handoff")).to_contain_text(f"{tab_id} of ada: handed off to Eva")
+        expect(finding(page, "handoff")).to_have_attribute("data-mood", "busy")
+        holder = handed_off["holder"] | {"since": LONG_AGO}
+        page.route("**/tabs", lambda route: route.fulfill(json={"tabs": [handed_off | {"holder": holder}]}))
+        expect(finding(page, "handoff")).to_have_attribute("data-mood", "bad")
+        expect(page.locator(".health")).to_contain_text("Something needs a look")
+        dashboards.go(page, "/tabs")
+        expect(page.locator(f"[data-look={tab_id}]")).to_contain_text("The tab was handed off to Eva")
+
+
+def test_nobody_is_promised_a_turn_behind_a_command_that_hangs(
+    dashboards: Dashboards, server: Server, admin: httpx.Client
+) -> None:
+    page = dashboards.open("/events")
+    with server.agent("ada") as ada, held(ada, open_session(ada)) as tab_id:
+        running = ada.get(f"/tabs/{tab_id}").json()
+        hangs = running | {"holder": running["holder"] | {"since": LONG_AGO}}
+        page.route("**/tabs", lambda route: route.fulfill(json={"tabs": [hangs]}))
+        dashboards.go(page, "/tabs")
+        expect(page.locator(f"[data-key={tab_id}] > :last-child")).to_have_text("unknown")
 
 
 def test_an_agent_sees_only_its_own(dashboards: Dashboards, server: Server, admin: httpx.Client) -> None:

@@ -39,6 +39,9 @@ def test_a_session_appears_with_what_it_is_and_its_panel_leads_to_its_tab(crowd:
     row(page, session).click()
     expect(panel(page, session)).to_contain_text(f"{session['fence']}")
     expect(panel(page, session)).to_contain_text("only at its deadline (keepAlive)")
+    beat = {"fence": session["fence"], "phase": "comparing prices"}
+    crowd.admin.post(f"/sessions/{session['sessionId']}/heartbeat", json=beat).raise_for_status()
+    expect(panel(page, session)).to_contain_text("comparing prices")
     page.set_viewport_size(PHONE)
     assert overflow(page) == []
     # What it shows at first it has from the list; the tab itself is asked for a moment later.

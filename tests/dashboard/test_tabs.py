@@ -146,7 +146,7 @@ def test_a_tab_is_handed_off_given_back_unlocked_and_closed_only_by_a_yes(crowd:
     expect(entry).to_contain_text("forced, held by")
     page.get_by_role("button", name="Hand off").click()
     say_yes(page)
-    expect(page.locator("[data-situation=handoff]")).to_contain_text("admin has taken the tab over")
+    expect(page.locator("[data-situation=handoff]")).to_contain_text("was handed off to admin")
     assert crowd.tab(tab_of(session))["state"] == "paused"
     page.get_by_role("button", name="Give back").click()
     say_yes(page)

@@ -19,10 +19,11 @@ from tabherd.broker.registry import Registry
 from tabherd.errors import (
     BrowserNotFound,
     CommandNotFound,
+    Draining,
     FileNotFound,
     LeaseLost,
+    NoBrowser,
     SessionNotFound,
-    StoreUnavailable,
     TabNotFound,
 )
 from tabherd.store.memory import MemoryStore
@@ -364,11 +365,13 @@ class FakeBroker:
         # No session here is in a browser.
         self.registry = Registry()
         self.is_ready = True
-        self.is_writable = True
 
-    async def refuse_unwritable(self) -> None:
-        if not self.is_writable:
-            raise StoreUnavailable("The store cannot be used.", cause="read_only")
+    async def readiness(self, pool: str | None) -> dict[str, wire.PoolReadiness]:
+        if self.is_draining:
+            raise Draining("The server admits no new session.", retry_after_ms=1_000)
+        if not self.is_ready:
+            raise NoBrowser("No browser is ready yet.", retry_after_ms=1_000)
+        return {pool or "default": "ready"}
 
     def clock(self) -> int:
         return time.time_ns() // 1_000_000

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import httpx
+import msgspec
 import pytest
 
-from tabherd.broker.credentials import Credentials
+from tabherd.broker import credentials
+from tabherd.broker.credentials import Credentials, hash_of
 from tabherd.config import Config, parse
 from tabherd.edge.auth import Guard, act_for, as_controller
 from tabherd.edge.head import Head
@@ -139,6 +141,56 @@ async def test_the_scheme_of_a_credential_is_read_in_any_case(make_app: Callable
     async with client_of(make_app()) as client:
         answer = await client.get("/sessions", headers={"Authorization": f"bearer {alice_token}"})
     assert answer.status_code == 200
+
+
+async def test_a_token_that_has_expired_is_refused_with_the_reason(
+    make_app: Callable[..., App], admin: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = (await admin.post("/agents", json={"agentId": "bob", "expiresInS": 60})).json()
+    async with client_of(make_app(), made["token"]) as bob:
+        assert (await bob.get("/tokens")).json()["tokens"][0]["expiresAt"] == made["expiresAt"]
+        later = credentials.now_ms() + 60_000
+        monkeypatch.setattr(credentials, "now_ms", lambda: later)
+        answer = await bob.get("/sessions")
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+    assert answer.json()["message"] == f"The token expired at {made['expiresAt']}."
+
+
+async def test_tokens_are_listed_without_their_secrets_and_revoked_by_their_ids(
+    make_app: Callable[..., App], admin: httpx.AsyncClient, alice: httpx.AsyncClient
+) -> None:
+    made = (await admin.post("/agents", json={"agentId": "bob", "scopes": ["browse"]})).json()
+    listed = (await admin.get("/tokens", params={"agentId": "bob"})).text
+    (view,) = msgspec.json.decode(listed)["tokens"]
+    assert (view["tokenId"], view["agentId"], view["scopes"]) == (made["tokenId"], "bob", ["browse"])
+    assert (view["expiresAt"], view["revokedAt"]) == (None, None)
+    assert made["token"] not in listed
+    assert hash_of(made["token"]) not in listed
+    assert {each["agentId"] for each in (await alice.get("/tokens")).json()["tokens"]} == {"alice"}
+    assert (await alice.get("/tokens", params={"agentId": "bob"})).status_code == 403
+    async with client_of(make_app(), made["token"]) as bob:
+        assert (await bob.get("/sessions")).status_code == 200
+        assert (await alice.delete(f"/tokens/{made['tokenId']}")).status_code == 404
+        assert (await admin.delete(f"/tokens/{made['tokenId']}")).status_code == 204
+        assert (await bob.get("/sessions")).status_code == 401
+    (view,) = (await admin.get("/tokens", params={"agentId": "bob"})).json()["tokens"]
+    assert view["revokedAt"] is not None
+
+
+async def test_making_and_revoking_tokens_is_in_the_audit_trail_and_so_are_refusals(
+    admin: httpx.AsyncClient, alice: httpx.AsyncClient, broker: FakeBroker
+) -> None:
+    made = (await admin.post("/agents", json={"agentId": "bob", "scopes": ["browse"], "expiresInS": 60})).json()
+    await alice.post("/agents", json={"agentId": "bob"})
+    await alice.delete(f"/tokens/{made['tokenId']}")
+    await admin.delete(f"/tokens/{made['tokenId']}")
+    assert [(note["agent_id"], note["verb"], note["detail"]) for note in broker.auditor.noted] == [
+        ("root", "token_new", f"{made['tokenId']} for bob: browse until {made['expiresAt']}"),
+        ("alice", "token_new_refused", "forbidden"),
+        ("alice", "token_revoke_refused", f"{made['tokenId']}: not_found"),
+        ("root", "token_revoke", f"{made['tokenId']} of bob"),
+    ]
+    assert made["token"] not in str(broker.auditor.noted)
 
 
 async def test_a_token_in_the_query_does_not_open_an_ordinary_route(

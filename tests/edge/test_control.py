@@ -522,6 +522,16 @@ async def test_a_token_that_is_revoked_reaches_nothing_with_the_next_message(
     assert here.pages.begun == ["before"]
 
 
+async def test_a_token_that_is_revoked_ends_the_connection_of_whoever_only_listens(here: House) -> None:
+    token, credential = await here.credentials.create("ada", AGENT_SCOPES)
+    async with client(here, token, heartbeatMs=1_000) as ada:
+        await here.credentials.revoke(credential.id)
+        (conversation,) = [each for each in here.front.server_state.connections if isinstance(each, Conversation)]
+        conversation.beat()
+        assert (await ada.next(lambda said: said["messageType"] == "error"))["payload"]["code"] == "unauthenticated"
+        assert await ada.closed() == (1008, "unauthenticated: The credential was revoked.")
+
+
 async def test_a_token_that_must_be_looked_up_again_keeps_the_order(here: House, token: str, tab_id: str) -> None:
     async with client(here, token) as ada:
         here.credentials._remembered.clear()

@@ -284,14 +284,14 @@ async def test_a_malformed_traceparent_is_replaced(anybody: httpx.AsyncClient, t
 # --- Health and drain -------------------------------------------------------------------------------------------
 
 
-async def test_ready_is_refused_while_starting_draining_and_without_a_store(
+async def test_anybody_may_ask_whether_the_node_or_a_pool_is_ready(
     anybody: httpx.AsyncClient, broker: FakeBroker
 ) -> None:
-    assert (await anybody.get("/ready")).json()["status"] == "ready"
+    told = (await anybody.get("/ready")).json()
+    assert (told["status"], told["pools"]) == ("ready", {"default": "ready"})
+    assert (await anybody.get("/ready", params={"pool": "logins"})).json()["pools"] == {"logins": "ready"}
     broker.is_ready = False
     assert_error(await anybody.get("/ready"), 503, "no_browser")
-    broker.is_writable = False
-    assert_error(await anybody.get("/ready"), 503, "store_unavailable")
     broker.operations.is_draining = True
     assert_error(await anybody.get("/ready"), 503, "draining")
     assert (await anybody.get("/health")).status_code == 200

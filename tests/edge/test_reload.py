@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+import structlog
 
 from tabherd import wire
 from tabherd.broker.events import EventBus
@@ -100,11 +101,14 @@ async def test_a_file_that_changed_is_in_force_at_the_second_look(desk: Desk, lo
     desk.file.write_text("[gate]\ntimeout_ms = 20000\n")
     await looks.look()
     assert desk.now.gate.timeout_ms == 1_000
-    await looks.look()
+    with structlog.testing.capture_logs() as logs:
+        await looks.look()
     assert desk.now.gate.timeout_ms == 20_000
-    assert desk.news() == [
-        {"type": "config_reloaded", "changed": ["gate.timeout_ms"], "needsRestart": [], "cause": "file"}
-    ]
+    told = {"changed": ["gate.timeout_ms"], "needsRestart": [], "cause": "file"}
+    assert desk.news() == [{"type": "config_reloaded", **told}]
+    (line,) = logs
+    assert line.items() >= {"event": "configuration changed", "log_level": "info", "cause": "file"}.items()
+    assert (list(line["changed"]), list(line["needsRestart"])) == (["gate.timeout_ms"], [])
 
 
 async def test_what_the_file_sets_is_said_to_be_its_own_before_it_is_watched(tmp_path: Path) -> None:
@@ -134,11 +138,15 @@ async def test_a_file_that_is_replaced_is_found(desk: Desk, looks: Looks) -> Non
 async def test_a_file_that_is_not_valid_is_refused_whole_and_told_once(desk: Desk, looks: Looks, text: str) -> None:
     before = desk.now
     desk.file.write_text("[server]\ndrain_s = 1\n" + text)
-    await looks.look(5)
+    with structlog.testing.capture_logs() as logs:
+        await looks.look(5)
     assert desk.now is before
     (event,) = desk.news()
     assert event["type"] == "config_refused"
     assert desk.reload.view().refused == event["reason"]
+    (line,) = logs
+    assert (line["event"], line["log_level"]) == ("configuration refused", "warning")
+    assert (line["reason"], line["cause"]) == (event["reason"], "file")
 
 
 async def test_a_refused_file_is_tried_again_when_it_changes(desk: Desk, looks: Looks) -> None:

@@ -14,10 +14,12 @@ import pytest
 import uvicorn
 
 from tabherd.broker.events import EventBus, EventId
-from tabherd.edge import sse
+from tabherd.edge import auth, sse
 from tabherd.edge.http import App
 from tabherd.edge.server import Front
 from tabherd.errors import InvalidRequest
+
+from .fake_broker import FakeBroker
 
 
 def frames_of(text: str) -> list[tuple[str, str, dict[str, Any]]]:
@@ -165,6 +167,32 @@ async def test_events_arrive_over_a_socket_and_leaving_frees_the_place(
                     assert json.loads(line.removeprefix("data:"))["browserId"] == "brw_1"
                     break
         await until(lambda: events._subscribers == 0)
+
+
+async def test_a_stream_ends_with_its_credential_however_busy_it_is_and_says_why(
+    make_app: Callable[..., App], events: EventBus, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "LOOK_EVERY_S", 0.001)
+    token, credential = await broker.credentials.create("alice", ["browse"])
+    async with (
+        served(make_app) as (url, _),
+        httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as client,
+        client.stream("GET", f"{url}/events") as answer,
+    ):
+        lines = answer.aiter_lines()
+        await anext(lines)
+        events.publish("session.opened", sessionId="ses_1", agentId="alice")
+        while not (await anext(lines)).startswith("data:"):
+            pass
+        await broker.credentials.revoke(credential.id)
+        said: list[str] = []
+        async for line in lines:
+            said.append(line)
+            events.publish("session.opened", sessionId="ses_2", agentId="alice")
+    assert said[-3] == "event: ended"
+    assert json.loads(said[-2].removeprefix("data: "))["error"]["code"] == "unauthenticated"
+    assert "credential was revoked" in said[-2]
+    await until(lambda: events._subscribers == 0)
 
 
 async def test_closing_the_bus_ends_every_stream_so_that_a_server_can_stop(

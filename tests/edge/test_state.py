@@ -15,6 +15,7 @@ from tabherd.edge.state import LOCK_FILE, NODE_FILE, SERVER_FILE, ServerInfo, ow
 from tabherd.errors import InvalidRequest, StateDirInUse
 
 INFO = ServerInfo(url="http://127.0.0.1:7722", pid=4711, node_id="nod_x")
+NOBODY = 65_534
 HOLD = """
 import sys
 from pathlib import Path
@@ -28,6 +29,34 @@ with owned(Path(sys.argv[1])):
 def test_a_new_directory_is_private(tmp_path: Path) -> None:
     with owned(tmp_path / "deep" / "state") as directory:
         assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
+def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    with pytest.raises(InvalidRequest, match="Others may write") as caught, owned(tmp_path):
+        pass
+    assert caught.value.action == f"Run: chmod go-w {tmp_path}"
+    assert not list(tmp_path.iterdir())
+    tmp_path.chmod(0o755)
+    with owned(tmp_path):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_directory_of_another_user_is_refused_and_so_is_what_one_has_put_there(tmp_path: Path) -> None:
+    os.chown(tmp_path, NOBODY, -1)
+    with pytest.raises(InvalidRequest, match=f"uid {NOBODY}") as caught, owned(tmp_path):
+        pass
+    assert "chown" in caught.value.action
+    os.chown(tmp_path, 0, -1)
+    (tmp_path / "tabherd.db").touch()
+    os.chown(tmp_path / "tabherd.db", NOBODY, -1)
+    with pytest.raises(InvalidRequest, match=r"tabherd\.db belongs to another user"), owned(tmp_path):
+        pass
+    (tmp_path / "tabherd.db").unlink()
+    with owned(tmp_path):
+        pass
 
 
 def test_a_second_owner_is_refused_and_told_who_has_it(tmp_path: Path) -> None:

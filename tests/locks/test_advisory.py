@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.locks.company import row_of, together
 
 from tabherd.errors import LockReentered, LockTimedOut
-from tabherd.locks import AdvisoryLockError, LockNamespace, advisory_lock, advisory_lock_or_skip
+from tabherd.locks import (
+    AdvisoryLockError,
+    LockNamespace,
+    advisory_lock,
+    advisory_lock_or_skip,
+    advisory_locks,
+    async_advisory_lock,
+)
 from tabherd.locks.base import host_name
 
 
@@ -43,6 +52,11 @@ def test_a_lock_that_is_not_free_in_time_is_an_error(url: str, namespace: int) -
     assert isinstance(error, LockTimedOut)
     assert isinstance(error, AdvisoryLockError)
     assert error.details["lock"] == f"{namespace}:1"
+
+
+@pytest.mark.parametrize("take", [advisory_lock, async_advisory_lock])
+def test_whoever_names_no_timeout_waits_fifteen_seconds(take: Callable[..., object]) -> None:
+    assert inspect.signature(take).parameters["timeout"].default == 15.0
 
 
 def test_a_timeout_of_nothing_takes_a_free_lock_and_waits_for_no_other(url: str, namespace: int) -> None:
@@ -142,6 +156,12 @@ def test_monitoring_tells_any_name(url: str, namespace: int) -> None:
     for name in ("a */ SELECT 1; /* b", "50 % off", "größe", "'; --", 'q"uote', "/../x"):
         with advisory_lock(f"{namespace}{name}", url=url):
             assert row_of(url, f"{namespace}{name}") is not None
+
+
+def test_monitoring_tells_two_numbers_from_the_name_that_looks_like_them(url: str, namespace: int) -> None:
+    with advisory_lock(namespace, -1, url=url), advisory_lock(f"{namespace}:-1", url=url):
+        rows = [row for row in advisory_locks(url) if row.label == f"{namespace}:-1"]
+        assert {row.pair for row in rows} == {(namespace, -1), None}
 
 
 def test_contention_is_counted(url: str, namespace: int) -> None:

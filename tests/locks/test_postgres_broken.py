@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,8 +13,9 @@ from bench.rig.postgres import Postgres
 from tests.locks.company import LIMIT_S, is_awaited, together, until
 from tests.locks.proxies import pooler_before, wire_to
 
-from tabherd.errors import InvalidRequest, LockLost, StoreUnavailable
+from tabherd.errors import InvalidRequest, LockLost, LockTimedOut, StoreUnavailable
 from tabherd.locks import advisory_lock, advisory_lock_or_skip
+from tabherd.locks import postgres as postgres_locks
 from tabherd.locks.base import key_of, named_key, this_process
 from tabherd.locks.link_opening import Opener
 from tabherd.locks.links import Statement, TaskLink
@@ -52,7 +54,7 @@ def test_a_holder_whose_session_was_ended_is_told_when_it_asks_and_when_it_leave
 
 
 def test_an_exception_of_the_block_is_not_hidden_by_the_loss_of_the_lock(
-    postgres: Postgres, operator: psycopg.Connection, namespace: int
+    postgres: Postgres, operator: psycopg.Connection, namespace: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail() -> None:
         terminate(operator, namespace)
@@ -60,6 +62,33 @@ def test_an_exception_of_the_block_is_not_hidden_by_the_loss_of_the_lock(
 
     with pytest.raises(KeyError), advisory_lock(namespace, 1, url=postgres.url):
         fail()
+    (line,) = caplog.records
+    assert line.levelname == "WARNING"
+    assert f"lock {namespace}:1: Lock '{namespace}:1' is lost" in line.getMessage()
+
+
+def test_an_unlocking_that_fails_is_a_warning_and_the_end_of_the_connection(
+    backend: PostgresBackend,
+    postgres: Postgres,
+    operator: psycopg.Connection,
+    namespace: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    statement = postgres_locks._statement
+
+    def broken(function: bytes, *of: Any) -> Statement:
+        return Statement(b"SELECT nonsense") if b"unlock" in function else statement(function, *of)
+
+    with advisory_lock(namespace, 1, url=postgres.url), monkeypatch.context() as during:
+        during.setattr(postgres_locks, "_statement", broken)
+        with pytest.raises(LockTimedOut):
+            backend.acquire(key_of(namespace, 1), 0.05, this_process("in vain"))
+    (line,) = caplog.records
+    assert line.levelname == "WARNING"
+    assert line.getMessage().startswith(f"lock {namespace}:1: the connection was ended: ")
+    is_there = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%in vain%'"
+    until(lambda: operator.execute(is_there).fetchone() == (0,))
 
 
 def test_a_lock_that_somebody_else_unlocked_on_the_session_is_lost(backend: PostgresBackend, namespace: int) -> None:

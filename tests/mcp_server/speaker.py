@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import Any
 
 import httpx
@@ -66,5 +67,6 @@ class Speaker:
 
 def told(answer: httpx.Response) -> dict[str, Any]:
     """The message that answers the request, in the last event of the stream."""
-    lines = [line.removeprefix("data: ") for line in answer.text.splitlines() if line.startswith("data: ")]
+    # Unlike Python's, the lines of a stream of events end with these two alone.
+    lines = [line.removeprefix("data: ") for line in re.split(r"[\r\n]+", answer.text) if line.startswith("data: ")]
     return json.loads(lines[-1] if lines else answer.text)

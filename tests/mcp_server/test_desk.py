@@ -34,7 +34,7 @@ async def test_with_nothing_leased_the_next_step_is_named(ada: Speaker, tool: st
 async def test_navigating_with_nothing_leased_leases(ada: Speaker, broker: FakeBroker) -> None:
     broker.commands.result = {"url": "http://a.test/", "title": "A", "status": 404}
     assert await ada.text("browser_navigate", url="http://a.test/") == (
-        "tab_1 is at http://a.test/ (HTTP 404), titled 'A'."
+        'tab_1 is at "http://a.test/" (HTTP 404), titled "A".'
     )
     assert [*broker.sessions.views] == ["ses_1"]
 

@@ -39,7 +39,8 @@ async def test_a_page_is_read_and_driven_by_its_refs(shared_server: Server, page
         assert "truncated" not in seen
         await text(client, "browser_fill", ref=ref_of(seen, "Your name"), value="Ada")
         await text(client, "browser_type", ref=ref_of(seen, "Your name"), text=" L.")
-        assert await text(client, "browser_select", ref=ref_of(seen, "Topic"), values=["Repair"]) == "Selected: Repair."
+        selected = await text(client, "browser_select", ref=ref_of(seen, "Topic"), values=["Repair"])
+        assert selected == 'Selected: "Repair".'
         await text(client, "browser_click", ref=ref_of(seen, "Send me the newsletter"))
         form = "Object.fromEntries(new FormData(document.forms[1]))"
         said = '{"name":"Ada L.","mail":"","topic":"Repair","message":"","news":"on"}'
@@ -103,7 +104,7 @@ async def test_who_waits_for_a_tab_hears_who_has_it(shared_server: Server) -> No
         assert "handoff" in await text(client, "browser_who_holds")
         await text(client, "browser_handoff", resume=True)
         assert not (await waiting).is_error
-    assert "handoff of Eva" in (said or "")
+    assert 'handoff of "Eva"' in (said or "")
 
 
 async def test_a_cancelled_call_frees_the_tab(shared_server: Server) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tabherd import wire
 from tabherd.errors import InvalidRequest, UnknownField
 from tabherd.mcp import parameters as p
 from tabherd.mcp.parameters import read, schema_of
@@ -30,7 +31,13 @@ def test_numbers_that_come_as_text_are_taken() -> None:
     [
         ({}, p.Navigate, "url", "The argument 'url' is missing."),
         ({"ms": -1}, p.Wait, "ms", "ms: Expected `int` >= 0."),
-        ({"action": "open"}, p.Tabs, "action", "action: Invalid enum value 'open'."),
+        ({"action": "open"}, p.Tabs, "action", "action: Invalid enum value 'open'; there are: close, list, new."),
+        (
+            {"modifiers": ["Ctrl"]},
+            p.Click,
+            "modifiers[0]",
+            "modifiers[0]: Invalid enum value 'Ctrl'; there are: Alt, Control, Meta, Shift.",
+        ),
         ({"values": "S"}, p.Select, "values", "values: Expected `array`, got `str`."),
         ({"url": 7}, p.Navigate, "url", "url: Expected `str`, got `int`."),
     ],
@@ -69,3 +76,14 @@ def test_what_is_needed_is_required() -> None:
         "items": {"type": "string"},
         "description": "Values or labels.",
     }
+
+
+def test_a_step_has_a_kind_and_what_the_actions_take() -> None:
+    step = schema_of(p.SubmitTask)["properties"]["steps"]["items"]
+    fields = step["properties"]
+    assert (step["type"], step["required"], fields["kind"]["enum"]) == ("object", ["kind"], [*wire.ACTION_KINDS])
+    assert fields["selector"] == {"type": "string"}
+    assert fields["values"] == {"type": "array", "items": {"type": "string"}}
+    # What has the same name in two actions is either.
+    assert {"png", "A4"} <= {*fields["format"]["enum"]}
+    assert "$ref" not in str(fields)

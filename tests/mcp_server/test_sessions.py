@@ -112,6 +112,25 @@ async def test_a_session_with_a_call_that_runs_is_not_idle(
     await asyncio.gather(calling, return_exceptions=True)
 
 
+async def test_a_session_ends_with_its_credential_and_so_does_its_open_stream(
+    app: App, alice: Speaker, alice_token: str, broker: FakeBroker
+) -> None:
+    credential = await broker.credentials.authenticate(alice_token)
+    assert credential is not None
+    await alice.open()
+    listening = asyncio.ensure_future(alice.send("GET"))
+    async with asyncio.timeout(60):
+        while not [session for session in app.mcp._sessions.values() if session.requests]:
+            await asyncio.sleep(0.001)
+        await app.mcp.reap()
+        assert len(app.mcp) == 1
+        await broker.credentials.revoke(credential.id)
+        await app.mcp.reap()
+        assert len(app.mcp) == 0
+        await listening
+    assert (await alice.post("tools/list", {})).status_code == 401
+
+
 async def test_idle_sessions_are_looked_for_by_a_timer(
     app: App, alice: Speaker, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

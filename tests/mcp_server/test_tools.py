@@ -27,6 +27,7 @@ ARGUMENTS = {
     "browser_evaluate": f"{ON_TAB} timeoutMs expression! args {DIALOGS}",
     "browser_screenshot": f"{ON_ELEMENT} fullPage",
     "browser_pdf": f"{ON_TAB} timeoutMs landscape background pages",
+    "browser_files": "sessionId name",
     "browser_tabs": f"{ON_TAB} action url",
     "browser_release": "sessionId",
     "browser_who_holds": ON_TAB,
@@ -34,9 +35,9 @@ ARGUMENTS = {
     "browser_submit_task": "action params steps tabId priority deadlineMs idempotent",
     "browser_task": "taskId! waitMs cancel",
 }
-READING = {"browser_snapshot", "browser_wait", "browser_screenshot", "browser_who_holds"}
+READING = {"browser_snapshot", "browser_wait", "browser_screenshot", "browser_files", "browser_who_holds"}
 # Read by a model before it has done anything.
-LISTING_CHARS_MAX = 13_500
+LISTING_CHARS_MAX = 15_200
 
 
 def test_exactly_these_tools_are_there() -> None:

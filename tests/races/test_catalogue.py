@@ -26,6 +26,11 @@ def test_every_race_is_on_the_page_once_and_in_order() -> None:
     assert list(ROWS) == IDS
 
 
+def test_the_page_says_which_races_have_no_test_of_their_own() -> None:
+    (said,) = re.findall(r"have no such test: (.+?)\.\n", PAGE, re.DOTALL)
+    assert set(re.findall(r"\b[CHML]\d\b", said)) == WITHOUT_A_TEST_OF_ITS_OWN
+
+
 @pytest.mark.parametrize("id", [id for id in IDS if id not in WITHOUT_A_TEST_OF_ITS_OWN])
 def test_a_race_with_a_counterpart_has_a_test_of_its_name(id: str) -> None:
     *_, tests = ROWS[id]

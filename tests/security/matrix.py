@@ -102,6 +102,8 @@ TABLE: Final[dict[str, Row]] = {
     "GET /config": Row("admin"),
     "PATCH /config": Row("admin", {}),
     "POST /agents": Row("admin", {"agentId": "mallory"}),
+    "GET /tokens": Row("any"),
+    "DELETE /tokens/{tokenId}": Row("any", foreign="not_found", shared="not_found"),
     "POST /mcp": Row("browse", {}),
     "GET /mcp": Row("browse"),
     "DELETE /mcp": Row("browse"),

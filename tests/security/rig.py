@@ -35,6 +35,7 @@ class Things(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     lock: str
     browser: str
+    token: str
     file: str = "report.txt"
 
     def of(self, parameter: str, path: str) -> str:
@@ -48,7 +49,7 @@ class Things(msgspec.Struct, frozen=True, kw_only=True):
 
 NOTHING: Final = Things(
     session=f"ses_{ABSENT}", tab=f"tab_{ABSENT}", command=f"cmd_{ABSENT}", task=f"tsk_{ABSENT}", lock="free-lock",
-    browser=f"brw_{ABSENT}", file="nothing.txt",
+    browser=f"brw_{ABSENT}", token=f"crd_{ABSENT}", file="nothing.txt",
 )  # fmt: skip
 
 
@@ -176,6 +177,7 @@ class Rig:
             task=task["taskId"],
             lock=lock,
             browser=next(row.row.id for row in [self.here.broker.any_browser()] if row is not None),
+            token=(await self.here.credentials.create(agent_id, ["browse"]))[1].id,
         )
 
 

@@ -211,6 +211,7 @@ ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     "browser_evaluate": {"expression": "1"},
     "browser_screenshot": {},
     "browser_pdf": {},
+    "browser_files": {},
     "browser_tabs": {"action": "close"},
     "browser_who_holds": {},
     "browser_handoff": {},

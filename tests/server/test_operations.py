@@ -17,6 +17,7 @@ from tests.cli.running import call
 from .conftest import (
     SPARING,
     Server,
+    _unique,
     act,
     events_of,
     is_alive,
@@ -84,6 +85,15 @@ def test_a_drained_browser_serves_its_session_to_the_end_while_new_ones_go_to_it
     process.wait(30)
 
 
+def test_a_node_whose_other_pools_have_no_browser_is_ready_and_says_how_each_of_them_is(admin: httpx.Client) -> None:
+    told = admin.get("/ready")
+    assert (told.status_code, told.json()["pools"]["default"]) == (200, "ready")
+    # Most of them start a browser with the first session that asks for it.
+    assert set(told.json()["pools"].values()) <= {"ready", "idle"}
+    assert admin.get("/ready", params={"pool": "solo"}).json()["pools"].keys() == {"solo"}
+    assert admin.get("/ready", params={"pool": "none"}).json()["code"] == "invalid_request"
+
+
 def test_a_node_that_is_drained_refuses_sessions_and_serves_those_it_has_until_it_is_resumed_or_ends(
     tmp_path: Path,
 ) -> None:
@@ -144,6 +154,23 @@ def test_status_and_history_show_what_is_done_and_what_it_costs(server: Server, 
         time.sleep(0.05)
     assert 0 < sum(known["commandsFailed"]) < sum(known["commands"])
     assert known["memoryBytes"][-1] > 10_000_000
+
+
+def test_a_revoked_token_reaches_nothing_its_session_stays_and_all_of_it_is_on_the_record(
+    server: Server, admin: httpx.Client
+) -> None:
+    agent = _unique("leaver")
+    made = admin.post("/agents", json={"agentId": agent, "expiresInS": 3_600}).raise_for_status().json()
+    with server.client(made["token"]) as leaver:
+        session = open_session(leaver)
+        assert [each["tokenId"] for each in leaver.get("/tokens").json()["tokens"]] == [made["tokenId"]]
+        assert admin.delete(f"/tokens/{made['tokenId']}").status_code == 204
+        assert leaver.get("/tokens").status_code == 401
+    assert admin.get(f"/sessions/{session['sessionId']}").json()["state"] == "active"
+    noted = admin.get("/audit", params={"agentId": "admin", "order": "desc"}).json()["entries"]
+    verbs = [entry["verb"] for entry in noted if made["tokenId"] in entry["detail"]]
+    assert verbs == ["token_revoke", "token_new"]
+    admin.delete(f"/sessions/{session['sessionId']}")
 
 
 def crashes_of(client: httpx.Client) -> list[str]:

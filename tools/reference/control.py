@@ -54,7 +54,8 @@ RULES = (
     "**Slow readers** get every answer. Events wait in the server's ring, and whoever falls behind it gets `reset` "
     f"and then what comes. Who lets {UNSENT_MAX_BYTES >> 20} MiB pile up, or has a backlog and reads nothing of it "
     f"between {MISSED_MAX} pings, is cut off.",
-    "**Credentials** are looked at with every message. A revoked one gets `unauthenticated`, and the end (1008).",
+    "**Credentials** are looked at with every message and every beat. One that was revoked or has expired gets "
+    "`unauthenticated`, and the end (1008).",
     "**Close codes.** 1001: the server ends, after the event `node.draining`. 1002: not WebSocket. 1008: a rule "
     "above. 1009: a message larger than `messageMaxBytes`. 1011: a bug of the server's.",
 )

@@ -1,7 +1,8 @@
 """Says what went wrong with an element and what to try next, in words that fit the case.
 
 Everything is made from the details that the script in the page has told (see `nearest.js` and `obstacles.js`), which
-stay beside the words for whoever decides by program. Words are for reading: nobody parses them.
+stay beside the words for whoever decides by program. Words are for reading: nobody parses them. What a
+page calls a thing stands in quotes, or in the angle brackets of its element, out of which it cannot get.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from ..errors import ElementNotFound, StaleRef
+from ..quoting import quoted
 
 Details = Mapping[str, Any]
 
@@ -85,7 +87,7 @@ def stale(what: str, details: Details) -> tuple[str, str]:
 
 
 def _quoted(name: str | None) -> str:
-    return f' "{name}"' if name else ""
+    return f" {quoted(name)}" if name else ""
 
 
 # --- Not ready --------------------------------------------------------------------------------------------------
@@ -121,8 +123,8 @@ def _for_moving(details: Details) -> str:
     match details.get("animation"):
         case {"isEndless": True, "name": name, "element": element}:
             return (
-                f"The animation '{name}' of {element} never ends by itself: do what ends it, or stop it with evaluate: "
-                "document.getAnimations().forEach((each) => each.cancel())"
+                f"The animation {quoted(name)} of {element} never ends by itself: do what ends it, or stop it with "
+                "evaluate: document.getAnimations().forEach((each) => each.cancel())"
             )
         case _ if "reason" in details:
             return f"Wait until the page has come to rest, or {_LATER}."
@@ -149,7 +151,7 @@ def _for_option(details: Details) -> str:
     if not options:
         return f"It has no options yet: do what fills it first, or {_LATER}."
     near = difflib.get_close_matches(str(details.get("wanted", "")), options, n=1, cutoff=0.5)
-    first = f"Did you mean '{near[0]}'? " if near else ""
+    first = f"Did you mean {quoted(near[0])}? " if near else ""
     return f"{first}Use the value or the label of one of details.options."
 
 

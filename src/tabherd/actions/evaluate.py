@@ -21,11 +21,14 @@ import msgspec
 from .. import wire
 from ..browsers.port import CdpFailure, TabPort
 from ..errors import JavascriptError
+from ..quoting import MESSAGE_MAX_CHARS, quoted
 from .progress import Progress
 
 # The most that a page may answer with: JSON, text or markup. Passing on a million characters costs the browser about
-# 20 ms, in which it does nothing else.
-RESULT_MAX_CHARS: Final = 10_000_000
+# 20 ms, in which it does nothing else, and this process up to 10 ms.
+RESULT_MAX_CHARS: Final = 2_000_000
+# Halves of surrogate pairs that are replaced in a long value.
+HALVES_MAX: Final = 10_000
 # What a page may put into an error of ours.
 TEXT_MAX_CHARS: Final = 10_000
 # Chromium's words for "the document that was to answer is no longer there".
@@ -163,7 +166,7 @@ def _failure(message: str, stack: str, shift: int = 0) -> JavascriptError:
     told = "\n".join(line for line in stack.split("\n") if not _OUR_LINE.search(line))[:TEXT_MAX_CHARS]
     if shift:
         told = re.sub(rf"\b{_SOURCE}:1:(\d+)", lambda at: f"{_SOURCE}:1:{max(1, int(at[1]) - shift)}", told)
-    error = JavascriptError(f"The page threw: {message}", stack=told)
+    error = JavascriptError(f"The page threw: {quoted(message, MESSAGE_MAX_CHARS)}", stack=told)
     error.details["message"] = message
     if (at := re.search(rf"\b{_SOURCE}:(\d+):(\d+)", told)) is not None:
         error.details |= {"line": int(at[1]), "column": int(at[2])}
@@ -181,12 +184,18 @@ def _too_large(length: int) -> JavascriptError:
 
 
 def _decode(text: str) -> Any:
+    """The value; of a long one its JSON, unread."""
     try:
-        return msgspec.json.decode(text)
+        return wire.value_of(text)
     except RecursionError as error:
         raise JavascriptError("The value is nested too deeply.") from error
-    except msgspec.DecodeError:
-        return _decode_loosely(text)
+    except msgspec.DecodeError as error:
+        if len(text) <= wire.READ_MAX_CHARS:
+            return _decode_loosely(text)
+        try:
+            return wire.value_of(_without_halves(text))
+        except (msgspec.DecodeError, RecursionError):
+            raise JavascriptError(f"The page's JSON.stringify makes no JSON: {error}.") from error
 
 
 def _decode_loosely(text: str) -> Any:
@@ -197,3 +206,15 @@ def _decode_loosely(text: str) -> Any:
     except (ValueError, RecursionError) as error:
         # The page replaced JSON.stringify by something else.
         raise JavascriptError(f"The page's JSON.stringify makes no JSON: {error}.") from error
+
+
+def _without_halves(text: str) -> str:
+    """The same for long JSON. `JSON.stringify` escapes such halves, as \\ud800, and whole pairs never."""
+    first, *rest = text.split("\\ud", HALVES_MAX)
+    parts = [first]
+    for part in rest:
+        before = parts[-1]
+        # A backslash that is itself escaped begins nothing.
+        is_escape = (len(before) - len(before.rstrip("\\"))) % 2 == 0
+        parts += ("\\ufffd", part[3:]) if is_escape else ("\\ud", part)
+    return "".join(parts)

@@ -272,13 +272,14 @@ function isUndrawn(element) {
 }
 
 function describe(element) {
-  // One line that lets a reader recognise the element, however long its own names are.
+  // One line that lets a reader recognise the element, however long its own names are. What the page wrote ends where
+  // its quotes or brackets do, for it has none of its own.
   const tag = shorten(tagOf(element), 60);
   let text = "<" + tag;
   for (const name of ["id", "class", "name", "type", "role", "aria-label", "href"]) {
     const value = attributeOf(element, name);
-    if (value) text += ` ${name}="${shorten(squeeze(value.slice(0, TEXT_MAX)), 60)}"`;
+    if (value) text += ` ${name}="${shorten(squeeze(value.slice(0, TEXT_MAX)), 60).replaceAll('"', "'")}"`;
   }
-  const content = shorten(squeeze(contentOf(element, null, 0)), 60);
+  const content = shorten(squeeze(contentOf(element, null, 0)), 60).replaceAll("<", "‹").replaceAll(">", "›");
   return content ? `${text}>${content}</${tag}>` : `${text}>`;
 }

@@ -82,12 +82,12 @@ def shortened(error: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"error": {**error, "details": {"commandId": error["details"].get("commandId")}}}
 
 
-def encode_outcome(body: dict[str, Any]) -> str:
+def encode_outcome(body: Any) -> str:
     """JSON text, which a page's halves of surrogate pairs, that UTF-8 does not have, must not keep from being one."""
     try:
         return msgspec.json.encode(body).decode()
     except UnicodeEncodeError:
-        return _whole(json.dumps(msgspec.to_builtins(body), ensure_ascii=False))
+        return _whole(json.dumps(msgspec.to_builtins(body, enc_hook=wire.plain), ensure_ascii=False))
 
 
 def storable(text: str) -> str:
@@ -123,14 +123,24 @@ def refuse_foreign_files(request: Request, caller: Caller, tab: LiveTab) -> None
         )
 
 
-def refuse_paste(request: Request) -> None:
-    """Raise `PolicyDenied` for keys that paste: all sessions of one browser have one clipboard."""
+def refuse_paste(request: Request, *, shares_selection: bool) -> None:
+    """Raise `PolicyDenied` for keys that paste: all sessions of one browser have one clipboard.
+
+    And one selection, which the middle button pastes in a browser that was not told otherwise.
+    """
     actions = request.steps if isinstance(request, wire.Steps) else [request]
     if any(isinstance(action, wire.Press) and is_paste(action.key) for action in actions):
         raise PolicyDenied(
             "Pasting would read what other sessions of this browser have copied.",
             action="Use fill or type, or a pool with isolation browser.",
             field="key",
+        )
+    clicks = (wire.Click, wire.Dblclick)
+    if shares_selection and any(isinstance(action, clicks) and action.button == "middle" for action in actions):
+        raise PolicyDenied(
+            "The middle button would paste what other sessions of this browser have selected.",
+            action="Use the left button, with modifiers Control for a new tab, or a pool that launches its browsers.",
+            field="button",
         )
 
 

@@ -370,6 +370,8 @@ class Admission:
         self._claimed_tabs += claim.tabs
         self._shift(self._by_agent, claim.agent_id, 1)
         self._shift(self._by_key, claim.key, 1)
+        cap = self.caps.max_active
+        self._pool.stay_ahead(cap - len(self._claims) if cap else None)
         return claim
 
     def _uncount(self, claim: Claim) -> bool:

@@ -23,6 +23,7 @@ from ..config import Config
 from ..core.breaker import BreakerState
 from ..core.lifecycle import LEASE, NODE, BrowserState, NodeEvent, advance, is_terminal
 from ..core.model import Browser, Node, changed
+from ..errors import Draining, InvalidRequest, NoBrowser
 from ..locks.base import AsyncBackend
 from ..metrics import Metrics
 from ..store.base import Delete, Put, Require, Store, Update
@@ -70,6 +71,8 @@ log = structlog.get_logger("broker")
 
 # How long work that goes on after its caller left may delay a stop.
 STOP_LIMIT_S = 5.0
+# When to ask again whether sessions are admitted.
+RETRY_READY_MS = 1_000
 # Lease states that are worth a gauge: those that hold something.
 COUNTED_STATES = tuple(state for state in LEASE if not is_terminal(LEASE, state))
 
@@ -415,6 +418,8 @@ class Broker:
         )
         # Set once it knows what an earlier life left; before that, sessions that live are unknown to it.
         self.has_settled = asyncio.Event()
+        # Every browser that it starts with has been tried.
+        self._has_started = False
         self._feed_gauges()
 
     # --- Life -----------------------------------------------------------------------------------------------
@@ -434,6 +439,7 @@ class Broker:
             *(asyncio.create_task(shared.run(), name=f"waiters of {name}") for name, shared in self._shared.items()),
         ]
         await asyncio.gather(*(pool.wait_tried() for pool in self._pools.values()))
+        self._has_started = True
         if self.cluster is not None:
             # Not before it has browsers to put sessions into.
             self.cluster.membership.on_gone = self._inherit
@@ -527,15 +533,22 @@ class Broker:
         """Whether no session is admitted."""
         return self.operations.is_draining
 
-    async def refuse_unwritable(self) -> None:
-        """Raise `StoreUnavailable` while nothing can be written, or while a node of a cluster does not trust itself."""
+    async def readiness(self, pool: str | None = None) -> dict[str, wire.PoolReadiness]:
+        """How ready each pool is, or that one alone; raises while no session could be opened in any of them.
+
+        A pool that fails says nothing about its neighbours: the node is ready while one of them admits sessions.
+        """
+        if self.is_draining:
+            raise Draining("The server admits no new session.", retry_after_ms=RETRY_READY_MS)
         self.operations.refuse_untrusted()
         await self._readiness.refuse_unwritable()
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether a session could be opened now."""
-        return not self.is_draining and all(pool.is_ready for pool in self._pools.values())
+        if pool is not None and pool not in self._pools:
+            raise InvalidRequest(f"pool: there is no pool '{pool}'.", field="pool", pools=sorted(self._pools))
+        pools = {name: _readiness(each) for name, each in self._pools.items() if pool in (None, name)}
+        if not self._has_started or all(state == "unready" for state in pools.values()):
+            # Why is the operator's to know: strangers may ask.
+            raise NoBrowser("No browser is ready yet.", retry_after_ms=RETRY_READY_MS, pools=pools)
+        return pools
 
     # --- Parts ----------------------------------------------------------------------------------------------
 
@@ -640,6 +653,12 @@ class Broker:
         self._background.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background work failed", exc_info=error)
+
+
+def _readiness(pool: Pool) -> wire.PoolReadiness:
+    if pool.is_ready:
+        return "ready"
+    return "idle" if pool.is_idle else "unready"
 
 
 class _Pages:

@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from .. import wire
 from ..core import lease
 from ..core.gate import Queued, Ticket
@@ -150,8 +148,9 @@ class Commands:
         for scope in scopes_of(request):
             caller.require(scope)
         refuse_foreign_files(request, caller, tab)
-        if self._settings.current.pools[tab.session.row.pool].isolation != "browser":
-            refuse_paste(request)
+        pool = self._settings.current.pools[tab.session.row.pool]
+        if pool.isolation != "browser":
+            refuse_paste(request, shares_selection=pool.shares_selection)
         if request.idempotency_key is not None:
             earlier = await self._keys.find(caller.agent_id, request.idempotency_key, tab_id, request)
             if earlier is not None:
@@ -266,6 +265,7 @@ class Commands:
             deadline_at=lease.command_deadline_at(tab.session.row, timeout_ms, now),
         )
         entry = self._turns.enter(tab, ticket, may_wait=request.wait_policy == "wait_with_timeout")
+        tab.session.heard_from(caller, now)
         accepted = Accepted(command, tab, ticket)
         accepted.position = entry.position if isinstance(entry, Queued) else 0
         return accepted
@@ -392,7 +392,7 @@ class Commands:
             error.details.setdefault("commandId", command.id)
             error.details |= told
             if accepted.steps:
-                error.details["steps"] = msgspec.to_builtins(accepted.steps)
+                error.details["steps"] = wire.value_of(encode_outcome(accepted.steps))
             body = {"error": error.to_wire()}
         elif isinstance(request, wire.Steps) and error is None and not result[-1].ok:
             event, body = CommandEvent.FAIL, {"result": result, "error": result[-1].error}

@@ -28,6 +28,7 @@ EVENT_TYPES: Final[Mapping[str, str]] = {
     "session.pooled": "A session was given back and its tab waits for the next one of its key.",
     "session.closed": "A session ended; reason says why: released, idle, stale, owner_dead, deadline, tab_lost, ...",
     "session.recovering": "The browser under a session died; it keeps its owner and gets another one.",
+    "session.phase": "The owner of a session said with a heartbeat that it is doing something else; phase says what.",
     "session.taken_over": "An admin gave a session to another agent; its fence grew.",
     "session.download": "A download of a session ended; name, sizeBytes, state: completed, canceled; reason says why.",
     "session_expiring": "80 % of a session's life is over; expiresAt says when it ends.",
@@ -45,7 +46,7 @@ EVENT_TYPES: Final[Mapping[str, str]] = {
     "lock_renewed": "The lease of a tab lock started anew.",
     "lock_released": "A tab lock is over; reason: released, disconnected, taken_over, tab_closed, forced (by: who).",
     "lock_expired": "The lease of a tab lock ended before it was renewed.",
-    "lock_conflict": "A controller met the tab lock of another; it was refused or waits.",
+    "lock_conflict": "A controller met the tab lock of another, or was refused for the command of another.",
     "task.queued": "A task waits: it was submitted, or is to be run again.",
     "task.assigned": "It is a task's turn.",
     "task.running": "A task was sent to its page.",
@@ -71,6 +72,7 @@ EVENT_TYPES: Final[Mapping[str, str]] = {
     "config_reloaded": "Settings changed; changed and needsRestart name them, cause: file, signal, patch.",
     "config_refused": "The configuration file changed but cannot be used, and nothing else changed; reason says why.",
     "reset": "Events were missed: read the state anew. What follows comes without a gap.",
+    "ended": "The last of a stream whose credential was revoked or has expired; `error` says so.",
 }
 # A limit on every loop: more listeners than this on one node are refused.
 SUBSCRIBERS_MAX = 1_000
@@ -156,7 +158,7 @@ class EventBus:
     def tell(self, type: str, fields: dict[str, Any]) -> Event:
         """The same, with fields that nobody changes any more."""
         assert type in EVENT_TYPES, f"undeclared event type {type!r}"
-        assert type != "reset", "a reset is one subscriber's, never everybody's"
+        assert type not in ("reset", "ended"), f"{type} is one subscriber's, never everybody's"
         self._seq += 1
         event = Event(self.epoch, self._seq, type, self._clock(), fields)
         self._ring[self._seq % len(self._ring)] = event

@@ -239,7 +239,7 @@ class Files:
         caller.require("files")
         live = await self._access.owned(caller, session_id)
         fence = live.row.fence
-        live.heard(self._clock())
+        live.read_by(caller, self._clock())
         files = self._of(live.row)
         try:
             await files.look()

@@ -46,7 +46,7 @@ class LiveViews:
             access=access,
             tabs=tabs,
             auditor=auditor,
-            is_alone=lambda pool: settings.current.pools[pool].isolation == "browser",
+            pool_of=lambda name: settings.current.pools[name],
             open=open_cast,
             clock=clock,
         )

@@ -7,7 +7,8 @@ Invariants:
   the page next does not inherit them. Buttons go up outside of the page, where nothing is clicked or dropped by it.
 - A page that does not take input does not hold up what leads away from it: addresses, history and reload do not wait
   behind the mouse.
-- Pages are sent only where agents may send them, and a browser's clipboard that several sessions share is not read.
+- Pages are sent only where agents may send them, and of a browser that several sessions share neither the clipboard nor
+  the selection is read.
 
 Whether these hands may be on the page at all is not decided here.
 """
@@ -26,6 +27,7 @@ from ..actions.keys import KEYPAD, MODIFIERS, Key, chord_of
 from ..actions.net_errors import navigation_failed, reason_of
 from ..actions.url_policy import allowed_url
 from ..browsers.port import BrowserGone, CdpFailure, TabGone
+from ..config import Pool
 from ..errors import (
     BrowserCrashed,
     InvalidRequest,
@@ -93,19 +95,25 @@ class Hands:
         self._buttons.clear()
         self._keys.clear()
 
-    def act(self, message: LiveInput, refuse: Refuse, *, may_paste: bool) -> None:
-        """Do it when its turn comes; raises when it cannot be done at all."""
+    def act(self, message: LiveInput, refuse: Refuse, pool: Pool) -> None:
+        """Do it when its turn comes; raises when it cannot be done at all, or not by a session of that pool."""
         if self._page is None:
             raise TabBusy("The page is not there at the moment.", retry_after_ms=500)
         match message:
             case LiveNavigate() | LiveHistory() | LiveReload():
                 self._leave(message, refuse)
                 return
-            case LiveKey(event="down") if is_paste(message) and not may_paste:
+            case LiveKey(event="down") if is_paste(message) and pool.isolation != "browser":
                 raise PolicyDenied(
                     "Pasting would read what other sessions of this browser have copied.",
                     action="Paste into the live view itself: the text is sent instead of the keys.",
                     field="key",
+                )
+            case LiveMouse() if pool.shares_selection and is_middle(message):
+                raise PolicyDenied(
+                    "The middle button would paste what other sessions of this browser have selected.",
+                    action="Use the left button, with Control for a new tab.",
+                    field="button",
                 )
             case _:
                 self._put(message, refuse)
@@ -243,6 +251,11 @@ def is_paste(message: LiveKey) -> bool:
     if is_v and message.modifiers & (MODIFIERS["Control"] | MODIFIERS["Meta"]):
         return True
     return message.key == "Paste" or (message.key == "Insert" and bool(message.modifiers & MODIFIERS["Shift"]))
+
+
+def is_middle(message: LiveMouse) -> bool:
+    """Whether the middle button has a part in it."""
+    return message.button == "middle" or bool(message.buttons & _BUTTON_BITS["middle"])
 
 
 def _releasing(buttons: list[MouseButton], keys: dict[str, LiveKey]) -> Iterator[LiveInput]:

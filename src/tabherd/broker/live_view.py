@@ -23,6 +23,7 @@ import structlog
 from .. import wire
 from ..browsers.port import BrowserGone, CdpFailure
 from ..browsers.screencast import Frame, Look, Screencast
+from ..config import Pool
 from ..core.gate import Hold, HoldReason
 from ..core.lifecycle import TabState
 from ..errors import StateConflict, TabherdError
@@ -76,8 +77,8 @@ class House(msgspec.Struct, frozen=True):
     access: Access
     tabs: Tabs
     auditor: Auditor
-    # Whether one session has the browsers of that pool to itself.
-    is_alone: Callable[[str], bool]
+    # The settings of a pool, by its name.
+    pool_of: Callable[[str], Pool]
     open: OpenCast
     clock: Callable[[], int]
 
@@ -224,8 +225,7 @@ class LiveView:
         self._house.access.usable_tab(caller, tab.row.id, None, None)
         self._check(viewer)
         page_of(tab)
-        may_paste = self._house.is_alone(tab.session.row.pool)
-        self._hands.act(message, viewer.refuse, may_paste=may_paste)
+        self._hands.act(message, viewer.refuse, self._house.pool_of(tab.session.row.pool))
 
     async def let_go(self) -> None:
         """Agents are about to have the tab: nobody drives from now on, and nothing is pressed when this returns."""

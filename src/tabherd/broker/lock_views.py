@@ -72,6 +72,8 @@ def advisory_view(
     holder = holder_of(ours) if ours is not None else row.holder.label or "" if row.holder is not None else ""
     return wire.AdvisoryLock(
         label=row.label,
+        namespace=None if row.pair is None else row.pair[0],
+        key=None if row.pair is None else row.pair[1],
         held=row.holder is not None,
         holder=(holder or None) if is_visible else None,
         pid=row.holder.pid if row.holder is not None and caller.is_admin else None,

@@ -25,9 +25,9 @@ from ..cluster.elsewhere import Elsewhere
 from ..cluster.fenced_store import fenced
 from ..config import Config
 from ..core.lock_queue import LockLimits, LockQueue, Wish
-from ..core.model import Node
+from ..core.model import NamedLock, Node
 from ..errors import Capacity, InvalidRequest, LockNotFound, LockReentered, LockTimedOut, NotOwner, StateConflict
-from ..locks.base import AsyncBackend, LockRow, named_key
+from ..locks.base import AsyncBackend, Counts, LockRow, named_key
 from ..metrics import Metrics
 from ..store.base import Store
 from .audit import Auditor
@@ -226,21 +226,27 @@ class NamedLocks:
     async def advisory(self, caller: Caller) -> wire.AdvisoryLocks:
         """Every lock of the backend that is held or waited for, also by programs of their own."""
         caller.require("locks")
-        rows = {row.label: row for row in await self._backend.list()}
+        rows = await self._backend.list()
+        named = {row.label for row in rows if row.pair is None}
         held = await self._rows.of_all_others()
         held |= {live.name: live.row for live in self._holds if not live.is_over}
         # A lock that is just being handed over in our own line may be nobody's in the backend.
-        for name in self._queue.names_waited_for():
-            rows.setdefault(name, LockRow(label=name, holder=None, acquired_at=None))
-        now = self._clock()
-        views = []
-        for label, row in sorted(rows.items()):
-            # The first of the line competes in the backend on behalf of all of them.
-            waiters = self._queue.waiters(label)
-            outside = len(row.waiters) - (1 if waiters and self._holds.get(label) is None else 0)
-            waiting = max(0, outside) + waiters
-            views.append(advisory_view(caller, row, held.get(label), waiting, self._contention[label], now))
+        absent = sorted(set(self._queue.names_waited_for()) - named)
+        coming = [LockRow(label=name, holder=None, acquired_at=None) for name in absent]
+        views = [self._advisory_view(caller, row, held.get(row.label)) for row in (*rows, *coming)]
+        # The one that is held longest first; last those that nobody holds, or nobody knows since when.
+        views.sort(key=lambda view: (view.acquired_at is None, view.acquired_at, view.label))
         return wire.AdvisoryLocks(advisory_locks=views, count=len(views))
+
+    def _advisory_view(self, caller: Caller, row: LockRow, ours: NamedLock | None) -> wire.AdvisoryLock:
+        now = self._clock()
+        if row.pair is not None:
+            # Callers of servers have names only, whatever they look like.
+            return advisory_view(caller, row, None, len(row.waiters), Counts(), now)
+        # The first of the line competes in the backend on behalf of all of them.
+        waiters = self._queue.waiters(row.label)
+        outside = len(row.waiters) - (1 if waiters and self._holds.get(row.label) is None else 0)
+        return advisory_view(caller, row, ours, max(0, outside) + waiters, self._contention[row.label], now)
 
     def drop_connection(self, connection_id: str) -> None:
         """A connection has ended: what it held is free. What it waited for was withdrawn with its requests."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from .. import wire
 from ..browsers.dialogs import Told
@@ -28,6 +28,11 @@ from .recovery import Recovery
 from .registry import LiveSession, Registry
 from .settings import Settings
 from .tabs import Tabs
+
+NAVIGATE_AGAIN: Final = (
+    "Navigate to where it was: what the page held is gone, what it had sent to its site is not. Allow more time with "
+    "timeoutMs."
+)
 
 
 class Performing:
@@ -126,13 +131,14 @@ class Performing:
         accepted.may_go_on = True
         accepted.keeps_page = request.on_timeout == "keep"
         waiting_for = accepted.progress.waiting_for
-        consequence = (
-            "the page was kept, and its effects may continue"
+        consequence, action = (
+            ("the page was kept, and its effects may continue", None)
             if accepted.keeps_page
-            else "the tab is quarantined until its page is replaced"
+            else ("its page is gone and the tab is blank (about:blank), so that nothing of it goes on", NAVIGATE_AGAIN)
         )
         return CommandTimedOut(
             f"The command's time ran out while it ran; {consequence}.",
+            action=action,
             tabId=accepted.tab.row.id,
             effectsMayContinue=accepted.keeps_page,
             # What an action that has begun was still waiting for: a page to load, say, and how far that is.

@@ -18,6 +18,7 @@ from ..core.gate import Gate, Ticket
 from ..core.lifecycle import TabState
 from ..core.model import Session, Tab, changed
 from ..errors import TabherdError
+from .caller import Caller
 from .claim import Claim
 from .order import SessionMutex
 
@@ -142,6 +143,18 @@ class LiveSession:
         """Somebody who may speak for the owner has just asked for something."""
         self.seen_at = now
         self.is_owner_followed = self.is_owner_followed or self.is_owner_dead()
+
+    def heard_from(self, caller: Caller, now: int) -> None:
+        """The same, unless it was a guest: whoever uses a shared session does not speak for its owner."""
+        if caller.may_see(self.row.agent_id):
+            self.heard(now)
+
+    def read_by(self, caller: Caller, now: int) -> None:
+        """Its owner has looked at it, which breaks the silence but follows no death. Others who look say nothing of it,
+        an admin included: a page of the dashboard that stays open must not keep what nobody has.
+        """
+        if caller.agent_id == self.row.agent_id:
+            self.seen_at = now
 
     @property
     def has_work(self) -> bool:

@@ -42,7 +42,7 @@ from .patience import RETRY_S
 from .registry import LiveSession, LiveTab, Registry
 from .task_counts import TaskCounter
 from .task_deadlines import TaskDeadlines
-from .task_ending import EVENT_OF, ended_row, too_late
+from .task_ending import ended_row, tell_state, too_late
 from .task_intake import TaskIntake
 from .task_log import Taken, TaskLog
 from .task_pace import TaskPace
@@ -570,7 +570,7 @@ class Scheduler:
         self.counter.ended(row.agent_id, row.state, is_expired=is_expired)
         self._metrics.tasks_total.inc(row.state)
         told = {"taskId": row.id, "agentId": row.agent_id}
-        self._events.tell(EVENT_OF[row.state], told if not row.code else {**told, "code": row.code})
+        tell_state(self._events, row.state, told if not row.code else {**told, "code": row.code})
 
     def _leave(self, live: LiveTask) -> asyncio.Future[None]:
         """Give one back that waits; settled when it is nobody's."""
@@ -618,7 +618,7 @@ class Scheduler:
 
     def _tell(self, live: LiveTask) -> None:
         fields = live.told if not live.row.code else {**live.told, "code": live.row.code}
-        self._events.tell(EVENT_OF[live.state], fields)
+        tell_state(self._events, live.state, fields)
 
 
 def limits_of(config: Config) -> Limits:

@@ -139,11 +139,11 @@ class Sessions:
         return live
 
     async def get(self, caller: Caller, session_id: str) -> wire.SessionView:
-        """One session, also after it ended. Reading it counts as activity."""
+        """One session, also after it ended. That its owner reads it counts as activity."""
         row = await self._access.seen(caller, session_id)
         live = self._registry.session(session_id)
-        if live is not None and caller.may_see(row.agent_id):
-            live.heard(self._clock())
+        if live is not None:
+            live.read_by(caller, self._clock())
         return self._view(row)
 
     async def list(
@@ -251,7 +251,7 @@ class Sessions:
         """Cookies and localStorage as they are now, in Playwright's shape."""
         live = await self._access.owned(caller, session_id)
         fence = live.row.fence
-        live.heard(self._clock())
+        live.read_by(caller, self._clock())
         await self._checkpoints.take(live, is_wanted=True)
         try:
             cookies = await live.require_browser().cookies(live.row.context_id)
@@ -333,13 +333,16 @@ class Sessions:
             self._still_bound(live)
             lease.check_fence(live.row, beat.fence)
             live.heard(self._clock())
-            phase = live.row.phase if beat.phase is None else beat.phase
+            former = live.row.phase
+            phase = former if beat.phase is None else beat.phase
             live.row = await self._update(
                 live, changed(live.row, heartbeat_at=self._clock(), is_beating=True, phase=phase)
             )
             # The store may have taken long, and whoever has waited for it was there until now. Said before the next
             # one has the session, who may be about to end it for its silence.
             live.seen_at = self._clock()
+            if phase != former:
+                self._events.publish("session.phase", sessionId=live.row.id, agentId=live.row.agent_id, phase=phase)
 
     async def _bind_to_connections(self, live: LiveSession, connection_id: str, connection: Connection) -> None:
         async with live.mutex:

@@ -76,6 +76,7 @@ class TabLocks:
             ),
         )
         self._turns.enter(tab, ticket, may_wait=request.wait_policy == "wait_with_timeout", lock_lease_ms=lease_ms)
+        tab.session.heard_from(caller, now)
         try:
             await self._turns.wait(tab, ticket)
             # The wait may have been long: decide again whether this caller may have this tab, and for how long.
@@ -153,7 +154,7 @@ class TabLocks:
         if present is not None and present.ticket.id == ticket_id:
             self._check_holder(caller, present)
         held = tab.gate.renew(ticket_id, lease_ms, self._clock())
-        tab.session.heard(self._clock())
+        tab.session.heard_from(caller, self._clock())
         self._watch(tab, held)
         self._tell("lock_renewed", tab, held)
         return _view(tab, held)

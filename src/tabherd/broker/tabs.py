@@ -102,9 +102,7 @@ class Tabs:
 
     async def of_session(self, caller: Caller, session_id: str) -> wire.TabPage:
         live = await self._access.bound(caller, session_id)
-        if caller.may_see(live.row.agent_id):
-            # A guest is no sign that the owner is there.
-            live.heard(self._clock())
+        live.read_by(caller, self._clock())
         return wire.TabPage(tabs=[tab_brief(tab.row) for tab in live.tabs.values()])
 
     def list(self, caller: Caller) -> wire.TabList:

@@ -1,19 +1,33 @@
-"""What the row of a task is once it is over, whoever has ended it."""
+"""What the row of a task is once it is over, and how each of its states is told, whoever has brought it there."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+import structlog
+
 from ..core.lifecycle import TASK, TaskEvent, TaskState, advance
 from ..core.model import Task, changed
 from ..errors import BodyTooLarge, DeadlineExceeded, TabherdError
 from .accepted import encode_outcome, storable
+from .events import EventBus
+
+log = structlog.get_logger("scheduler")
 
 # A result that is larger is not kept, and the task says so; it is done all the same.
 RESULT_MAX_CHARS: Final = 1 << 20
-EVENT_OF: Final = {state: f"task.{state}" for state in TaskState}
+_EVENT_OF: Final = {state: f"task.{state}" for state in TaskState}
+# What somebody may have to look into; the rest is for who follows a single task.
+_LOGGED_AT_INFO: Final = frozenset((TaskState.FAILED, TaskState.REJECTED))
 LATE_QUEUED: Final = "deadline exceeded while queued"
 LATE: Final = "deadline exceeded"
+
+
+def tell_state(events: EventBus, state: TaskState, fields: dict[str, Any]) -> None:
+    """Publish and log that a task has come there."""
+    events.tell(_EVENT_OF[state], fields)
+    line = log.info if state in _LOGGED_AT_INFO else log.debug
+    line(f"task {state}", **fields)
 
 
 def ended_row(row: Task, state: TaskState, now: int, *, result: Any = None, error: TabherdError | None = None) -> Task:

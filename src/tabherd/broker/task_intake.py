@@ -26,6 +26,7 @@ from .events import EventBus
 from .live_task import LiveTask
 from .patience import patiently, to_the_end
 from .task_counts import TaskCounter
+from .task_ending import tell_state
 from .task_log import TaskLog
 
 log = structlog.get_logger("scheduler")
@@ -141,7 +142,8 @@ class TaskIntake:
         self._counter.submitted(row.agent_id)
         self._counter.ended(row.agent_id, TaskState.REJECTED)
         self._metrics.tasks_total.inc(TaskState.REJECTED)
-        self._events.publish("task.rejected", taskId=row.id, agentId=row.agent_id, code=row.code)
+        told = {"taskId": row.id, "agentId": row.agent_id, "code": row.code}
+        tell_state(self._events, TaskState.REJECTED, told)
         try:
             await self._store.apply(Put(row), *self._on_end(row))
         except StoreUnavailable as error:

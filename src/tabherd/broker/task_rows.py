@@ -122,7 +122,7 @@ def task_view(
         started_at=rfc3339(row.started_at) if row.started_at else None,
         completed_at=rfc3339(row.completed_at) if is_over else None,
         latency_ms=row.completed_at - row.created_at if is_over else None,
-        result=msgspec.json.decode(row.result) if row.result else None,
+        result=wire.value_of(row.result) if row.result else None,
         error=row.error or None,
         code=row.code or None,
         attempts=row.attempts,

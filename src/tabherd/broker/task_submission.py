@@ -21,12 +21,12 @@ from ..core.lifecycle import TaskState
 from ..core.model import Task, TaskKey
 from ..core.task_rank import rank_of
 from ..errors import (
-    Draining,
     Forbidden,
     IdempotencyConflict,
     InvalidRequest,
     NodeUnreachable,
     QueueFull,
+    SchedulerDisabled,
     StateConflict,
     TabherdError,
 )
@@ -256,7 +256,7 @@ class TaskSubmission:
         """The task as it is kept; raises for one that could never be run, and when none are taken."""
         self._refuse_when_draining()
         if not self._config.scheduler.enabled:
-            raise Draining("Tasks are not taken here ([scheduler] enabled).", retry_after_ms=5_000)
+            raise SchedulerDisabled("Tasks are switched off on this server.")
         now, settings = self._clock(), self._config.scheduler
         action = check_action(fields)
         deadline_at = now + settings.deadline_ms if fields.deadline is None else moment_ms(fields.deadline, "deadline")

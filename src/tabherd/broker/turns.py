@@ -2,7 +2,8 @@
 
 Commands and tab locks take turns in one queue. What this keeps: a ticket that got in is counted until it is given
 back; one that waits is woken by a grant, by the end of its time, or by an error that somebody sets (the session ended,
-the command was cancelled, the controller left); and everybody who meets another controller's lock is told of.
+the command was cancelled, the controller left); and everybody who meets another controller's lock, or is refused for
+another's command, is told of.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from ..core.gate import Entry, Queued, Ticket
-from ..errors import TabLocked
+from ..errors import TabBusy, TabLocked
 from .events import EventBus
 from .registry import LiveTab, Registry
 from .views import rfc3339
@@ -36,7 +37,7 @@ class Turns:
                 entry = tab.gate.lock(
                     ticket, lease_ms=lock_lease_ms, now=now, may_wait=may_wait, controller_tickets=tickets
                 )
-        except TabLocked:
+        except (TabLocked, TabBusy):
             self._tell_conflict(tab, ticket)
             raise
         if isinstance(entry, Queued):
@@ -45,7 +46,6 @@ class Turns:
             if tab.gate.tab_lock is not None:
                 self._tell_conflict(tab, ticket)
         self._registry.count_ticket(ticket.controller_id, 1)
-        tab.session.heard(now)
         return entry
 
     async def wait(self, tab: LiveTab, ticket: Ticket) -> None:
@@ -73,14 +73,18 @@ class Turns:
         tab.wake(tab.gate.leave(ticket.id, now=now))
 
     def _tell_conflict(self, tab: LiveTab, ticket: Ticket) -> None:
-        """Somebody meets a lock that is another's."""
-        lock = tab.gate.tab_lock
-        if lock is not None and lock.controller_id != ticket.controller_id:
-            self._events.publish(
-                "lock_conflict",
-                **lock_fields(tab, lock.controller_id, lock.lease_ms, lock.expires_at),
-                controllerId=ticket.controller_id,
-            )
+        """Somebody meets a lock, or else a command, that is another's. A command has the tab until its own deadline."""
+        lock, running = tab.gate.tab_lock, tab.gate.running
+        if lock is not None:
+            holder, lease_ms, expires_at = lock.controller_id, lock.lease_ms, lock.expires_at
+        elif running is not None:
+            holder, expires_at = running.controller_id, running.deadline_at
+            lease_ms = expires_at - running.entered_at
+        else:
+            return
+        if holder != ticket.controller_id:
+            fields = lock_fields(tab, holder, lease_ms, expires_at)
+            self._events.publish("lock_conflict", **fields, controllerId=ticket.controller_id)
 
 
 def lock_fields(tab: LiveTab, controller_id: str, lease_ms: int, expires_at: int) -> dict[str, object]:

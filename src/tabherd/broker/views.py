@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 
@@ -16,6 +17,19 @@ from ..core.lease import LeaseTimes
 from ..core.lifecycle import CommandState
 from ..core.model import Command, Session, Tab
 from .registry import LiveTab
+
+
+class _Outcome(msgspec.Struct, rename="camel"):
+    """The end of a command as it is kept. Most of it is the page's own, and may be long."""
+
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    error: dict[str, msgspec.Raw] | None = None
+    dialogs: tuple[wire.DialogView, ...] = ()
+    more_dialogs: int = 0
+
+
+_decode_outcome: Final = msgspec.json.Decoder(_Outcome).decode
+_decode_details: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def rfc3339(at_ms: int) -> str:
@@ -49,6 +63,7 @@ def session_view(row: Session, tabs: Iterable[Tab], times: LeaseTimes, seen_at: 
         expires_at=rfc3339(row.deadline_at),
         heartbeat_ms=times.heartbeat_ms,
         seen_at=rfc3339(max(row.created_at, row.heartbeat_at, seen_at)),
+        phase=row.phase,
         keep_alive=row.keep_alive,
         access=row.access,
         reuse=row.reuse,
@@ -116,18 +131,26 @@ def _holder(gate: GateView) -> wire.Holder | None:
 
 
 def command_view(row: Command) -> wire.CommandView:
-    outcome = msgspec.json.decode(row.outcome) if row.outcome else {}
+    outcome = _decode_outcome(row.outcome) if row.outcome else _Outcome()
     return wire.CommandView(
         command_id=row.id,
         ok=row.state is CommandState.COMPLETED,
         outcome=row.state,
-        result=outcome.get("result"),
-        error=outcome.get("error"),
+        result=wire.value_of(outcome.result),
+        error=None if outcome.error is None else _error_of(outcome.error),
         queued_ms=row.queued_ms,
         duration_ms=row.duration_ms,
-        dialogs=msgspec.convert(outcome.get("dialogs", ()), tuple[wire.DialogView, ...]),
-        more_dialogs=outcome.get("moreDialogs", 0),
+        dialogs=outcome.dialogs,
+        more_dialogs=outcome.more_dialogs,
     )
+
+
+def _error_of(kept: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    error = {name: wire.value_of(value) for name, value in kept.items() if name != "details"}
+    if "details" in kept:
+        # The steps that were done may be there, with all that pages answered.
+        error["details"] = {name: wire.value_of(value) for name, value in _decode_details(kept["details"]).items()}
+    return error
 
 
 def browser_view(slot: Slot, sessions: int, circuit: BreakerState) -> wire.BrowserView:

@@ -29,6 +29,10 @@ log = structlog.get_logger(__name__)
 ADOPT_LIMIT_S: Final = 2.0
 _OWNER_FLAG: Final = "--tabherd-owner="
 _PROXY_FLAG: Final = "--tabherd-proxy="
+BLINK_FLAG: Final = "--blink-settings="
+# A middle click pastes nothing, and no page reads the selection: what one session selects, passwords too, is kept for
+# the browser as a whole. The last of all such settings, as they are the ones that count.
+NO_SELECTION: Final = "middleClickPasteAllowed=false,selectionClipboardBufferAvailable=false"
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -48,8 +52,12 @@ def network_marker(proxy: Proxy) -> str:
     return f"{_PROXY_FLAG}{proxy.server}"
 
 
-async def find(row: Browser, *, is_shared: bool, proxy: Proxy | None = None) -> Found | None:
-    """The browser that this row describes, if it runs, is ours, keeps to its pool's network policy and answers."""
+async def find(row: Browser, *, is_alone: bool, is_shared: bool, proxy: Proxy | None = None) -> Found | None:
+    """The browser that this row describes, if it runs, is ours, keeps to its pool's network policy and answers.
+
+    One that was started for a session alone, or by a version that did not know how, lets sessions paste each other's
+    selections: only a session alone may have it.
+    """
     words = process.command_line(row.pid) if row.pid > 0 else ()
     if marker(row.node_id, row.id) not in words:
         return None
@@ -57,6 +65,9 @@ async def find(row: Browser, *, is_shared: bool, proxy: Proxy | None = None) -> 
     if [word for word in words if word.startswith(_PROXY_FLAG)] != wanted:
         # What a browser was told about the network when it was started cannot be changed.
         log.info("a browser of an earlier life has another network policy than its pool", browser=row.id)
+        return None
+    if not is_alone and not any(word.startswith(BLINK_FLAG) and word.endswith(NO_SELECTION) for word in words):
+        log.info("a browser of an earlier life would let its sessions paste each other's selections", browser=row.id)
         return None
     try:
         group = process.StrangerGroup(row.pid, row.pid_started)

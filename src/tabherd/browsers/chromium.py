@@ -179,7 +179,8 @@ class ChromiumLauncher:
             # One with a pid was launched when the pool still had another source.
             return None if row.pid else await attach.reattach(row, pool.endpoint, self._proxies.get(row.pool))
         proxy = self._proxies.get(row.pool)
-        found = await adopt.find(row, is_shared=pool.isolation == "shared", proxy=proxy)
+        is_alone, is_shared = pool.isolation == "browser", pool.isolation == "shared"
+        found = await adopt.find(row, is_alone=is_alone, is_shared=is_shared, proxy=proxy)
         if found is None:
             return None
         debug_port.claim(row.port)
@@ -281,7 +282,8 @@ def _command(
     row: Browser, pool: Pool, found: FoundBrowser, port: int, data_dir: Path, proxy: Proxy | None
 ) -> list[str]:
     command = [str(found.path), *FLAGS]
-    flags, features_off = _without_features(pool.flags)
+    flags, features_off = _without(_FEATURES_OFF_FLAG, pool.flags)
+    flags, blink_settings = _without(adopt.BLINK_FLAG, flags)
     if os.geteuid() == 0:
         # Chromium refuses to run as root with its sandbox.
         command.append("--no-sandbox")
@@ -294,6 +296,8 @@ def _command(
         features_off = (*WINDOW_FEATURES_OFF, *features_off)
     if features_off:
         flags = (*flags, _FEATURES_OFF_FLAG + ",".join(features_off))
+    if blink_settings := (*blink_settings, *_selection_settings(pool)):
+        flags = (*flags, adopt.BLINK_FLAG + ",".join(blink_settings))
     # Ours come last: of two equal flags Chromium takes the later one.
     return [
         *command,
@@ -307,10 +311,15 @@ def _command(
     ]
 
 
-def _without_features(flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The other flags, and the features that these turn off: said twice, Chromium would heed only the later one."""
-    features = tuple(flag.removeprefix(_FEATURES_OFF_FLAG) for flag in flags if flag.startswith(_FEATURES_OFF_FLAG))
-    return tuple(flag for flag in flags if not flag.startswith(_FEATURES_OFF_FLAG)), features
+def _without(name: str, flags: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The other flags, and the values of those of that name: said twice, Chromium would heed only the later one."""
+    values = tuple(flag.removeprefix(name) for flag in flags if flag.startswith(name))
+    return tuple(flag for flag in flags if not flag.startswith(name)), values
+
+
+def _selection_settings(pool: Pool) -> list[str]:
+    """With which no session of a browser pastes what another has selected."""
+    return [] if pool.isolation == "browser" else [adopt.NO_SELECTION]
 
 
 def _network_flags(proxy: Proxy) -> list[str]:

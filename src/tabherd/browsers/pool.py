@@ -1,8 +1,9 @@
 """A pool: as many browsers as are needed, a stock of warm seats, and the choice of where a session goes.
 
 What it keeps: between `browsers_min` and `browsers_max` browsers that take sessions (those that only finish what they
-have come on top); a stock of `warm` seats, refilled one at a time, never faster than half of the time and not at all
-while a caller waits for a cold one; a browser that is recycled is replaced before it is gone.
+have come on top), and while there are sessions, seats for the stock: another browser starts before they run out; a
+stock of `warm` seats, refilled one at a time, never faster than half of the time and not at all while a caller waits
+for a cold one; a browser that is recycled is replaced before it is gone.
 
 This layer knows neither the store nor sessions: it is given functions to write a row down and to tell what happened.
 """
@@ -109,6 +110,12 @@ class Pool:
         return any(slot.is_ready for slot in self.slots)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether it has no browser because it needs none, and starts one for the first caller."""
+        has_failed = any(slot.last_failure for slot in self._staying())
+        return self._pool_policy.browsers_min == 0 and not self.is_ready and not has_failed
+
+    @property
     def free_seats(self) -> int:
         return sum(slot.free_seats for slot in self.slots)
 
@@ -150,6 +157,15 @@ class Pool:
         wanted = -(-callers // self.policy.sessions_per_browser) - coming
         room = self._pool_policy.browsers_max - len(self._staying())
         for _ in range(max(0, min(wanted, room))):
+            self._add_slot()
+
+    def stay_ahead(self, callers_max: int | None) -> None:
+        """Start a browser before the stock runs out for want of seats, unless there can be too few callers for it.
+
+        `callers_max`: so many more can come at the most; None: as many as like.
+        """
+        wanted = self._stock_in_use if callers_max is None else min(self._stock_in_use, callers_max)
+        if self._spare_seats() < wanted and len(self._staying()) < self._pool_policy.browsers_max:
             self._add_slot()
 
     def refusal(self) -> NoBrowser:
@@ -253,6 +269,21 @@ class Pool:
     def _staying(self) -> list[Slot]:
         return [slot for slot in self.slots if not slot.is_leaving]
 
+    @property
+    def _stock_in_use(self) -> int:
+        """Seats that are kept free while there are sessions: the stock, or what one browser holds of it."""
+        is_in_use = any(slot.sessions for slot in self.slots)
+        return min(self._pool_policy.warm, self.policy.sessions_per_browser) if is_in_use else 0
+
+    def _spare_seats(self) -> int:
+        """Free seats, also in browsers that are on their way or have missed a probe."""
+        per_browser = self.policy.sessions_per_browser
+        return sum(
+            max(0, per_browser - len(slot.sessions))
+            for slot in self._staying()
+            if slot.is_coming or slot.browser is not None
+        )
+
     def _add_slot(self, adopted: BrowserPort | None = None) -> Slot:
         slot = Slot(self, adopted)
         self.slots.append(slot)
@@ -327,6 +358,8 @@ class Pool:
         now = self.clock()
         for slot in self._staying():
             is_idle = not slot.sessions and now - slot.idle_since >= self._pool_policy.shrink_after_ms
-            if spare > 0 and is_idle and slot.is_ready:
+            # Or it would be started again for the next caller's sake.
+            is_kept = self._spare_seats() - self.policy.sessions_per_browser < self._stock_in_use
+            if spare > 0 and is_idle and slot.is_ready and not is_kept:
                 spare -= 1
                 slot.drain("idle", leave=True)

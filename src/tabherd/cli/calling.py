@@ -23,7 +23,13 @@ def session_new(
     key: Annotated[str | None, typer.Option(help="Bucket it counts against, such as a vendor.")] = None,
     tier: Annotated[str | None, typer.Option(help="Named deadline.")] = None,
     deadline_ms: Annotated[int | None, typer.Option(help="Absolute life from now; wins over the tier.")] = None,
-    wait_ms: Annotated[int | None, typer.Option(help="How long to wait for a place when all are taken.")] = None,
+    wait_ms: Annotated[
+        int | None, typer.Option(help="How long to stand in line when all places are taken; then --wait adds nothing.")
+    ] = None,
+    wait_s: Annotated[
+        float,
+        typer.Option("--wait", metavar="SECONDS", min=0, help="How long to try again when told to come back later."),
+    ] = 30,
     keep_alive: Annotated[bool, typer.Option("--keep-alive", help="Keep it however quiet its owner is.")] = False,
     owner_pid: Annotated[int | None, typer.Option(help="Process on the server's machine whose death ends it.")] = None,
     access: Annotated[
@@ -80,10 +86,10 @@ def session_new(
             "reuse": reuse,
             "url": url,
             "viewport": size,
-            "storage_state": None if storage_state is None else sessions.read_storage_state(storage_state),
+            "storage_state": storage_state,
             "allow_navigate": allow_navigate,
         }
-        sessions.new(voice, fields, quiet=quiet)
+        sessions.new(voice, fields, wait_s=wait_s if wait_ms is None else 0, quiet=quiet)
 
 
 @session_app.command("ls")
@@ -144,11 +150,11 @@ def act(
     """Run one command on a tab and print its result."""
     from . import calls
 
-    try:
-        fields = calls.parse_params(kind, params or [])
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
     with speaking(as_json) as voice:
+        try:
+            fields = calls.parse_params(kind, params or [])
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
         calls.act(voice, tab_id, kind, fields, out)
 
 
@@ -193,11 +199,11 @@ def task_submit(
 
     if (kind is None) == (steps is None):
         raise typer.BadParameter("give a KIND, or --steps.", param_hint="KIND")
-    try:
-        fields = calls.parse_params(kind or "", params or [])
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
     with speaking(as_json) as voice:
+        try:
+            fields = calls.parse_params(kind or "", params or [])
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
         options: dict[str, Any] = {
             "steps": None if steps is None else tasks.read_steps(steps),
             "tab": tab,
@@ -293,10 +299,42 @@ def token_new(
     scopes: Annotated[
         str | None, typer.Option(help="Comma-separated: browse, evaluate, tasks, locks, files, admin.")
     ] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="How long it is good, such as 30d, 12h or 90m; else until it is revoked.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token for an agent. It is shown this once."""
-    from . import calls
+    """Make a token for an agent. It is shown this once; those the agent has already stay good."""
+    from . import tokens
+
+    try:
+        expires_in_s = None if expires is None else tokens.parse_span(expires)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--expires") from None
+    with speaking(as_json) as voice:
+        tokens.new(voice, agent, scopes.split(",") if scopes else None, expires_in_s)
+
+
+@token_app.command("ls")
+def token_ls(
+    agent: Annotated[str | None, typer.Option(help="Only this agent's; an agent's token sees its own.")] = None,
+    is_all: Annotated[bool, typer.Option("--all", help="Those that were revoked or have expired, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List tokens, without their secrets."""
+    from . import tokens
 
     with speaking(as_json) as voice:
-        calls.new_token(voice, agent, scopes.split(",") if scopes else None)
+        tokens.ls(voice, agent=agent, is_all=is_all)
+
+
+@token_app.command("revoke")
+def token_revoke(
+    token_ids: Annotated[list[str], typer.Argument(metavar="TOKEN_ID...", help="As 'tabherd token ls' shows them.")],
+    as_json: Json = False,
+) -> None:
+    """End tokens, with their logins, addresses and sockets. Sessions stay until their leases end."""
+    from . import tokens
+
+    with speaking(as_json) as voice:
+        tokens.revoke(voice, token_ids)

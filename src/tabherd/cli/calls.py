@@ -1,9 +1,10 @@
-"""The commands that are one request each: commands on tabs, draining, tokens."""
+"""The commands that are one request each: commands on tabs, draining."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import difflib
 import re
 import typing
 from pathlib import Path
@@ -14,17 +15,19 @@ import msgspec
 from .. import wire
 from ..client import dialogs
 from ..client.sync import Tabherd
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, UnknownField
 from .output import Voice, printable
 
 PARAM = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9_]*)(?P<how>:?=)(?P<value>.*)", re.DOTALL)
 
 
 def parse_params(kind: str, words: list[str]) -> dict[str, Any]:
-    """`key=value` and `key:=json` as the fields of that action; raises ValueError for what is neither.
+    """`key=value` and `key:=json` as the fields of that action.
+
+    Raises ValueError for a word that is neither, `UnknownField` for a name that the action does not have.
 
     A plain value takes the type that the action gives the field (`fullPage=true` is a boolean, `expression=1` a
-    string). What does not fit is sent as it stands, so that there is one judge of requests: the server.
+    string). One that does not fit is sent as it stands, so that there is one judge of values: the server.
     """
     fields: dict[str, Any] = {}
     for word in words:
@@ -42,11 +45,23 @@ def parse_params(kind: str, words: list[str]) -> dict[str, Any]:
     struct = next((each for each in typing.get_args(wire.AnyAction) if each.__struct_config__.tag == kind), None)
     if struct is None:
         return fields
+    types = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
+    for name in fields.keys() - types.keys():
+        close = difflib.get_close_matches(name, types, n=1)
+        raise UnknownField(
+            f"Unknown field '{name}'" + (f"; did you mean '{close[0]}'?" if close else "."),
+            action=f"The fields of {kind}: {', '.join(types)}.",
+            field=name,
+            nearest=close[0] if close else None,
+        )
+    return {name: _typed(value, types[name]) for name, value in fields.items()}
+
+
+def _typed(value: Any, kind: Any) -> Any:
     try:
-        typed = msgspec.to_builtins(msgspec.convert({"kind": kind, **fields}, struct, strict=False))
+        return msgspec.to_builtins(msgspec.convert(value, kind, strict=False))
     except msgspec.ValidationError:
-        return fields
-    return {name: typed[name] for name in fields}
+        return value
 
 
 def act(voice: Voice, tab_id: str, kind: str, fields: dict[str, Any], out: Path | None) -> None:
@@ -67,12 +82,6 @@ def drain(voice: Voice, *, resume: bool) -> None:
         told = herd.undrain() if resume else herd.drain()
     what = "Draining: no new session is admitted" if told.draining else "New sessions are admitted again"
     voice.answer(told, f"{what}; open sessions: {told.sessions}.")
-
-
-def new_token(voice: Voice, agent: str, scopes: list[str] | None) -> None:
-    with Tabherd(patience_s=0) as herd:
-        made = herd.new_token(agent, scopes)
-    voice.answer(made, made.token)
 
 
 def readable(result: Any) -> str:

@@ -98,7 +98,7 @@ def header(snapshot: Snapshot, now: datetime) -> tuple[Text, Text]:
         second = Text(f"What is shown is from before; trying again. {one_line(snapshot.problem)}", BAD)
     else:
         waiting = sum(pool.waiting for pool in snapshot.pools.values())
-        sessions = sum(load.sessions for load in snapshot.agents.values())
+        sessions = sum(pool.active for pool in snapshot.pools.values())
         in_line = sum(len(tab.waiters) for tab in snapshot.tabs)
         running, queued = snapshot.queue.total_inflight, snapshot.queue.total_queued
         second = Text(

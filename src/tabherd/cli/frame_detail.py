@@ -23,6 +23,8 @@ from .top_lists import Event, Ref, find
 # Of one value; an address may be a whole document.
 VALUE_MAX: Final = 2_000
 NAME_WIDTH: Final = 12
+# From here on what a command was expected to take says nothing about it any more, once it has taken longer.
+OVERDUE_S: Final = 5.0
 # What is narrower has no room for names beside the values.
 VALUE_WIDTH_LEAST: Final = 10
 
@@ -59,6 +61,16 @@ def _lines(fact: Fact, width: int) -> list[Text]:
     ]
 
 
+def _next_turn(tab: wire.TabView, now: datetime) -> str:
+    """When a newcomer is on; nobody can tell behind a person, or a command that outlasts what was expected of it."""
+    holder, expected_s = tab.holder, tab.expected_wait_ms / 1_000
+    if holder is not None and holder.reason in ("command", "handoff"):
+        held_s = (now - datetime.fromisoformat(holder.since)).total_seconds()
+        if holder.reason == "handoff" or held_s > max(OVERDUE_S, expected_s):
+            return "cannot be told"
+    return f"in about {span(expected_s)}"
+
+
 def _tab(tab: wire.TabView, now: datetime) -> Iterator[Fact]:
     yield "tab", tab.tab_id, "bold"
     yield "agent", tab.agent_id, ""
@@ -69,7 +81,7 @@ def _tab(tab: wire.TabView, now: datetime) -> Iterator[Fact]:
         waited = f"{waiter.kind} of {waiter.agent_id} ({waiter.controller_id}), {ago(waiter.since, now)}"
         yield f"waiting {waiter.position}", waited, BUSY
     if tab.waiters:
-        yield "next turn", f"in about {span(tab.expected_wait_ms / 1_000)}", ""
+        yield "next turn", _next_turn(tab, now), ""
     yield "page", tab.url, ""
     yield "title", tab.title, ""
     yield "opened", f"{ago(tab.created_at, now)} ago, {tab.provenance}, generation {tab.generation}", ""

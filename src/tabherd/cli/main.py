@@ -79,6 +79,9 @@ def up(
     from ..config import state_dir
     from . import serve
 
+    def welcome(record: Any) -> None:
+        voice.answer(record, "" if as_json else serve.welcome(record, state))
+
     with speaking(as_json) as voice:
         flags = serve.Flags(host=host, port=port, store=store, pool_size=pool_size, no_auth=no_auth)
         # Read here even when a child will read it again: a wrong key is answered at once, in one sentence.
@@ -90,11 +93,9 @@ def up(
         if detach:
             with voice.progress("Starting the server and its first browser"):
                 record = serve.start_detached(_up_arguments(flags, config), state)
-            voice.answer(record, serve.welcome(record, state))
+            welcome(record)
             return
-        code = serve.run(
-            settings, layers, state, lambda record: voice.answer(record, serve.welcome(record, state)), ready_fd
-        )
+        code = serve.run(settings, layers, state, welcome, ready_fd)
     raise typer.Exit(code)
 
 

@@ -11,6 +11,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -19,7 +20,8 @@ import msgspec
 
 from .. import config, config_layers
 from ..client.discovery import ServerRecord, read_admin_token
-from ..errors import InvalidRequest, NodeUnreachable, StateConflict, TabherdError, from_wire
+from ..client.sync import Tabherd
+from ..errors import InvalidRequest, NodeUnreachable, StateConflict, TabherdError, Unauthenticated, from_wire
 from .dashboard import address
 from .process import find_server
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from ..edge.state import ServerInfo
 
 LOG_FILE = "server.log"
+# Whom the address that is printed for programs speaks for, and where its token is kept.
+AGENT = "me"
+AGENT_TOKEN_FILE = "me.token"
 # Longest that a detached start may take: a cold machine reads a Chromium of 200 MB from disk first.
 START_LIMIT_S = 120.0
 # What the server may need to end its browsers once it has drained, and after a second SIGTERM.
@@ -79,7 +84,8 @@ def run(
     def announce(info: ServerInfo) -> None:
         record = ServerRecord(url=info.url, pid=info.pid, node_id=info.node_id)
         if ready_fd is None:
-            ready(record)
+            # Beside the server, which this asks for a token.
+            threading.Thread(target=ready, args=(record,), daemon=True).start()
         else:
             _tell(ready_fd, {"record": record})
 
@@ -149,19 +155,45 @@ def end_leftovers(state: Path) -> int:
     return end(state)
 
 
+def agent_token(record: ServerRecord, state: Path) -> str | None:
+    """The token of the agent `me`, to be pasted into programs; None where the server asks for none.
+
+    Made at the first start and kept for the next ones, for its owner alone. One that is no longer good is replaced.
+    """
+    admin = read_admin_token(state)
+    if admin is None:
+        return None
+    path = state / AGENT_TOKEN_FILE
+    try:
+        token = path.read_text(encoding="ascii").strip()
+        with Tabherd(record.url, token, patience_s=0) as herd:
+            herd.stats()
+    except (OSError, UnicodeDecodeError, InvalidRequest, Unauthenticated):
+        with Tabherd(record.url, admin, patience_s=0) as herd:
+            token = herd.new_token(AGENT).token
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(token)
+    return token
+
+
 def welcome(record: ServerRecord, state: Path) -> str:
-    """What a person needs next: where to look, what to paste, three lines that work."""
-    token = read_admin_token(state)
-    query = f"?token={token}&agent=me" if token else "?agent=me"
+    """The address to look at, the one to paste, and three lines that work."""
+    try:
+        token = agent_token(record, state)
+    except TabherdError:
+        # The server runs all the same; 'tabherd token new' makes one.
+        token = "TOKEN"
+    query = f"?token={token}" if token else f"?agent={AGENT}"
     command = _own_command()
     return "\n".join(
         (
             f"tabherd runs at {record.url} (pid {record.pid}); stop it with 'make down' or '{command} down'.",
-            f"  dashboard  {address(record.url, token)}",
-            f"  CDP        {record.url}{query}   (for Playwright's connect_over_cdp)",
+            f"  dashboard  {address(record.url, read_admin_token(state))}",
+            f"  CDP        {record.url}{query}   (for Playwright's connect_over_cdp, as agent {AGENT})",
             f"  state      {state}",
             "Try it:",
-            f"  TAB=$({command} session new --agent me --quiet)",
+            f"  TAB=$({command} session new --agent {AGENT} --quiet)",
             f"  {command} act $TAB navigate url='data:text/html,<h1>Hello, herd</h1>'",
             f"  {command} act $TAB text",
         )

@@ -9,32 +9,33 @@ from __future__ import annotations
 import re
 import threading
 from datetime import UTC, datetime
-from pathlib import Path
+from itertools import count
+from random import random
+from time import monotonic, sleep
 from typing import Any, Final
 
-import msgspec
-
 from .. import wire
+from ..client.patience import wait_before_retry
 from ..client.sync import Tabherd
-from ..errors import InvalidRequest, TabherdError
+from ..errors import TabherdError
 from .output import Tell, Voice, one_line
 
 VIEWPORT: Final = re.compile(r"(?P<width>\d+)x(?P<height>\d+)(@(?P<scale>\d+(\.\d+)?))?")
 # How often a person who waits for a place is told how things stand.
 WATCH_EVERY_S: Final = 1.0
-HEADINGS: Final = ("session", "agent", "state", "pool", "key", "fence", "expires", "tabs")
+HEADINGS: Final = ("session", "agent", "state", "pool", "key", "fence", "expires", "phase", "tabs")
 MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
 
 
-def new(voice: Voice, fields: dict[str, Any], *, quiet: bool) -> None:
-    """Lease one and print it, or only its tab."""
+def new(voice: Voice, fields: dict[str, Any], *, wait_s: float, quiet: bool) -> None:
+    """Lease one and print it, or only its tab. Refusals that say when to come back are waited out for `wait_s`."""
     with Tabherd(patience_s=0) as herd, voice.progress("Leasing a session") as tell:
         over = threading.Event()
         if voice.shows_progress:
             threading.Thread(target=_watch_the_queue, args=(fields, over, tell), daemon=True).start()
         try:
-            session = herd.session(**fields).open().view
+            session = _leased(herd, fields, wait_s, tell if voice.shows_progress else lambda told: voice.note([told]))
         finally:
             over.set()
     tab_ids = " ".join(tab.tab_id for tab in session.tabs)
@@ -70,18 +71,20 @@ def parse_viewport(text: str) -> wire.Viewport:
     )
 
 
-def read_storage_state(path: Path) -> wire.StorageState:
-    """The file, in Playwright's shape."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=wire.StorageState)
-    except OSError as error:
-        raise InvalidRequest(f"{path} cannot be read: {error.strerror}.", field="storage-state") from None
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(
-            f"{path} is not a storage state: {error}.",
-            action="Give the file that Playwright's storage_state(path=...) or GET /sessions/{id}/state wrote.",
-            field="storage-state",
-        ) from None
+def _leased(herd: Tabherd, fields: dict[str, Any], wait_s: float, tell: Tell) -> wire.SessionView:
+    began_s = monotonic()
+    for attempt in count():
+        try:
+            return herd.session(**fields).open().view
+        except TabherdError as error:
+            pause_s = wait_before_retry(error, attempt, monotonic() - began_s, wait_s, random())
+            # A server that is not there names no time, and is not waited for.
+            if pause_s is None or error.retry_after_ms is None:
+                raise
+            if attempt == 0:
+                tell(f"{error.message} Trying again for up to {wait_s:g} s (--wait).")
+        sleep(pause_s)
+    raise AssertionError("it is leased or refused")
 
 
 def _watch_the_queue(fields: dict[str, Any], over: threading.Event, tell: Tell) -> None:
@@ -116,14 +119,18 @@ def _row(session: wire.SessionView) -> tuple[str, ...]:
         session.key,
         str(session.fence),
         session.expires_at,
+        session.phase,
         " ".join(f"{tab.tab_id} {tab.url}" for tab in session.tabs),
     )
 
 
 def _listing(sessions: list[wire.SessionView], width: int, now: datetime) -> list[str]:
-    rows = [("session", "agent", "state", "fence", "ends in", "key")]
+    rows = [("session", "agent", "state", "fence", "ends in", "key", "phase")]
     rows += [
-        (each.session_id, each.agent_id, each.state, str(each.fence), _left(each.expires_at, now), one_line(each.key))
+        (
+            *(each.session_id, each.agent_id, each.state, str(each.fence), _left(each.expires_at, now)),
+            *(one_line(each.key), one_line(each.phase)),
+        )
         for each in sessions
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -58,7 +58,9 @@ def show(voice: Voice) -> None:
     if voice.as_json:
         return
     counts = ", ".join(f"{agent} {count}" for agent, count in by_agent.most_common())
-    voice.say(f"Active sessions: {len(sessions)}" + (f" ({counts})." if counts else "."))
+    # As the table of pools and `top` count them; which agents have them is known of those that this caller may see.
+    active = sum(pool.active for pool in stats.pools.values())
+    voice.say(f"Active sessions: {active}" + (f" ({counts})." if counts else "."))
     if len(nodes) > 1:
         voice.say("")
         voice.table(nodes, NODE_HEADINGS, [_node(node) for node in nodes], "No nodes.", NODE_SPARE)

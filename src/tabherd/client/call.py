@@ -68,7 +68,8 @@ def command(path: str, body: Mapping[str, Any], *, patience_s: float | None = No
         path=path,
         answer=wire.CommandView,
         body=body,
-        limit_s=ANSWER_LIMIT_S if timeout_ms is None else timeout_ms / 1000 + MARGIN_S,
+        # What is no number is for the server to refuse.
+        limit_s=timeout_ms / 1000 + MARGIN_S if isinstance(timeout_ms, (int, float)) else ANSWER_LIMIT_S,
         patience_s=patience_s,
         may_repeat=is_kept or body.get("kind") in READING,
         is_command=True,

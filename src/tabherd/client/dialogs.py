@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from .. import wire
+from ..quoting import MESSAGE_MAX_CHARS, quoted
 
 
 def of_command(command: wire.CommandView) -> Iterator[str]:
@@ -28,7 +29,7 @@ def _lines(dialogs: tuple[wire.DialogView, ...], more: int) -> Iterator[str]:
     for dialog in dialogs:
         when = "earlier, " if dialog.is_earlier else ""
         how = "accepted" if dialog.is_accepted else "dismissed"
-        said = f": {dialog.message}" if dialog.message else ""
+        said = f": {quoted(dialog.message, MESSAGE_MAX_CHARS)}" if dialog.message else ""
         yield f"Dialog ({dialog.type}, {when}{how}){said}"
     if more:
         yield f"And {more} more dialogs."

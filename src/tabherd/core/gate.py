@@ -35,6 +35,7 @@ from ..errors import (
     TabPausedHandoff,
     TabQueueLimitExceeded,
 )
+from ..quoting import quoted
 from .hold_times import HoldTimes, bounded_retry_ms
 from .ticket import Dropped, Entry, Expired, GateView, Granted, Hold, HoldReason, Queued, TabLock, Ticket, WaiterView
 
@@ -463,7 +464,7 @@ class Gate:
 
 def _refused_by(hold: Hold, standing: dict[str, Any]) -> TabBusy | TabLocked | TabPausedHandoff:
     if hold.reason is HoldReason.HANDOFF:
-        return TabPausedHandoff(f"{hold.holder} has taken the tab over.", **standing)
+        return TabPausedHandoff(f"{quoted(hold.holder)} has taken the tab over.", **standing)
     if hold.reason is HoldReason.TAB_LOCK:
         return TabLocked("Another controller holds this tab's lock.", lockExpiresAt=hold.expires_at, **standing)
     return TabBusy(_BUSY_WITH[hold.reason], **standing)

@@ -95,7 +95,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     owner: OwnerProcess = OwnerProcess.NONE
     # When the owner's death was proven; only read when it is dead.
     owner_died_at: int = 0
-    # Whether a beat or a command has come since. Told apart by their order: both may be of one millisecond.
+    # Whether a beat or a command of the owner's, not a read, has come since. Told apart by their order: both may be of
+    # one millisecond.
     is_owner_followed: bool = False
     # A queued or running command or task, or a tab lock.
     has_work: bool = False

@@ -329,6 +329,8 @@ class Credential(Row, frozen=True, kw_only=True):
     created_at: int
     # 0 while valid.
     revoked_at: int = 0
+    # When it ends by itself; 0: never.
+    expires_at: int = 0
 
 
 class Table(msgspec.Struct, frozen=True):

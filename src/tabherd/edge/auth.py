@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
@@ -22,16 +23,21 @@ from typing import Final
 
 import msgspec
 
+from .. import logs
 from ..broker.caller import Caller
 from ..broker.credentials import ADMIN_AGENT, Credentials
 from ..config import Config
 from ..core.model import Credential
-from ..errors import Forbidden, InvalidRequest, RateLimited, Unauthenticated
+from ..errors import Forbidden, InvalidRequest, RateLimited, TabherdError, Unauthenticated
 from .head import Head
 from .login import Login, Logins
 from .rate import TokenBuckets
 
+log = logs.get_logger("auth")
+
 _AGENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,99}")
+# How often the credential of a stream is looked at.
+LOOK_EVERY_S: Final = 5.0
 # Who calls when auth is off.
 _NOBODY_IN_PARTICULAR: Final = Credential(
     id="open", token_hash="", agent_id=ADMIN_AGENT, scopes=("admin",), created_at=0
@@ -182,12 +188,34 @@ class Guard:
             raise RateLimited("This credential sends faster than its rate.", retry_after_ms=wait_ms)
 
     def is_fresh(self, badge: Badge) -> bool:
-        """Whether the badge was found valid a moment ago; if not, ask `is_valid`. Costs nothing."""
+        """Whether the badge was found valid a moment ago; if not, ask `recheck`. Costs nothing."""
         return self.is_open or self._credentials.is_remembered(badge.credential)
 
-    async def is_valid(self, badge: Badge) -> bool:
-        """Whether the credential behind the badge still stands, as the store knows it."""
-        return self.is_open or await self._credentials.is_valid(badge.credential)
+    async def recheck(self, badge: Badge) -> None:
+        """Raise `Unauthenticated` unless the credential behind the badge still stands, as the store knows it."""
+        if not self.is_open:
+            await self._credentials.recheck(badge.credential)
+
+    async def why_over(self, badge: Badge) -> Unauthenticated | None:
+        """Why whoever wears the badge has to leave; None: it may stay. What goes on for long asks with each beat.
+
+        Costs nothing if somebody has asked a moment ago. A store that is away says nothing about the credential.
+        """
+        try:
+            if not self.is_fresh(badge):
+                await self.recheck(badge)
+        except Unauthenticated as over:
+            return over
+        except TabherdError as error:
+            log.debug("a credential could not be looked at", error=error.code)
+        return None
+
+    async def outlived(self, badge: Badge) -> Unauthenticated:
+        """Return when whoever wears the badge has to leave, and why; for what has no beats of its own."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if (over := await self.why_over(badge)) is not None:
+                return over
 
     def _is_ours(self, host: bytes, local: Address | None) -> bool:
         name, colon, port = host.rpartition(b":")

@@ -99,6 +99,8 @@ class Conversation(Socket):
         # Messages that wait until the credential has been looked at again.
         self._held: deque[bytes] = deque()
         self._checking: asyncio.Task[None] | None = None
+        # Looks at the credential while nothing is said.
+        self._looking: asyncio.Task[None] | None = None
         self._malformed = 0
         # Messages that were sent.
         self._sent = 0
@@ -148,7 +150,7 @@ class Conversation(Socket):
         self._subscription.close()
         if self._beating is not None:
             self._beating.cancel()
-        for task in (self._telling, self._checking):
+        for task in (self._telling, self._checking, self._looking):
             if task is not None:
                 task.cancel()
         self._channel.spawn(self._release())
@@ -171,6 +173,7 @@ class Conversation(Socket):
             self.abort()
             return
         self.ping()
+        self._look_again()
         self._beat_later()
 
     def _beat_later(self) -> None:
@@ -180,19 +183,33 @@ class Conversation(Socket):
 
     # --- Messages -------------------------------------------------------------------------------------------
 
+    def _look_again(self) -> None:
+        """Have whoever only listens leave, too, when its credential is over; it is read on meanwhile."""
+        if self._looking is None and not self._channel.guard.is_fresh(self._badge):
+            self._looking = asyncio.get_running_loop().create_task(self._leave_if_over())
+
+    async def _leave_if_over(self) -> None:
+        over = await self._channel.guard.why_over(self._badge)
+        self._looking = None
+        if over is not None:
+            self._leave(over)
+
+    def _leave(self, over: Unauthenticated) -> None:
+        self._say("error", wire_form(over))
+        self.close(WSCloseCode.POLICY_VIOLATION, f"{over.code}: {over.message}")
+
     async def _check(self) -> None:
         """Look at the credential again, then go on with what was held."""
         refusal: TabherdError | None = None
         try:
-            if not await self._channel.guard.is_valid(self._badge):
-                refusal = Unauthenticated("The token is no longer valid.")
+            await self._channel.guard.recheck(self._badge)
         except TabherdError as error:
             refusal = error
         self._checking = None
         while self._held:
             self._take(self._held.popleft(), refusal)
         if isinstance(refusal, Unauthenticated):
-            self.close(WSCloseCode.POLICY_VIOLATION, "The token is no longer valid.")
+            self._leave(refusal)
         self.resume_reading()
 
     def _take(self, data: bytes, refusal: TabherdError | None = None) -> None:
@@ -425,6 +442,7 @@ class Conversation(Socket):
                     await self._subscription.wait()
                     break
                 if self._is_for_us(event):
+                    self._look_again()
                     await self._writable.wait()
                     self._say("event", event.to_wire())
             else:

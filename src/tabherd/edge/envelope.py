@@ -142,7 +142,7 @@ def encode(
         return _encode(envelope)
     except UnicodeEncodeError:
         # A page may hand out half of a surrogate pair: JSON can carry it escaped, UTF-8 cannot.
-        return json.dumps(msgspec.to_builtins(envelope, enc_hook=str)).encode()
+        return json.dumps(msgspec.to_builtins(envelope, enc_hook=wire.plain)).encode()
 
 
 def greeting(hello: wire.Hello, timestamp_ms: int) -> bytes:

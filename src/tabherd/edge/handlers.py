@@ -9,8 +9,9 @@ from msgspec import Meta, structs
 from .. import metrics, wire
 from ..broker.events import Subscription
 from ..broker.history import SAMPLES_MAX
+from ..broker.views import rfc3339
 from ..cluster.membership import boot_id
-from ..errors import Draining, NoBrowser, ResourceNotFound
+from ..errors import ResourceNotFound
 from . import pages, peer_events, sse
 from .auth import act_for, as_controller
 from .cdp.discovery import with_addresses
@@ -62,12 +63,25 @@ class UnlockQuery(wire.Request, frozen=True, kw_only=True):
     holder: Annotated[str, Meta(max_length=300)] | None = None
 
 
+class ReadyQuery(wire.Request, frozen=True, kw_only=True):
+    # Whether a session could be opened in this pool; otherwise, in any.
+    pool: Annotated[str, Meta(max_length=200)] | None = None
+
+
 class AuditQuery(wire.Request, frozen=True, kw_only=True):
     agent_id: wire.Agent | None = None
     session_id: wire.Identifier | None = None
     tab_id: wire.Identifier | None = None
     # By when it was done: asc for oldest first, desc for newest first.
     order: Literal["asc", "desc"] = "asc"
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    # Where the page before ended.
+    cursor: Annotated[str, Meta(max_length=200)] = ""
+
+
+class TokensQuery(wire.Request, frozen=True, kw_only=True):
+    # Only tokens of this agent.
+    agent_id: wire.Agent | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     # Where the page before ended.
     cursor: Annotated[str, Meta(max_length=200)] = ""
@@ -96,13 +110,9 @@ async def health(service: Service, call: Call) -> wire.Health:
     return wire.Health(status="ok", version=service.version, node=service.node_id)
 
 
-async def ready(service: Service, call: Call) -> wire.Health:
-    if service.broker.is_draining:
-        raise Draining("The server admits no new session.", retry_after_ms=1_000)
-    await service.broker.refuse_unwritable()
-    if not service.broker.is_ready:
-        raise NoBrowser("No browser is ready yet.", retry_after_ms=1_000)
-    return wire.Health(status="ready", version=service.version, node=service.node_id)
+async def ready(service: Service, call: Call) -> wire.Readiness:
+    pools = await service.broker.readiness(call.query.pool)
+    return wire.Readiness(status="ready", version=service.version, node=service.node_id, pools=pools)
 
 
 async def show_metrics(service: Service, call: Call) -> Raw:
@@ -123,7 +133,14 @@ async def events(service: Service, call: Call) -> Stream:
     else:
         after = Place.parse(place.decode("latin-1")) if place else None
         subscription = await service.cluster_events.subscribe(types=types, after=after, **filter)
-    return Stream(sse.stream(subscription), subscription.close, headers_of({"content-type": EVENT_STREAM}))
+
+    async def cut_short() -> bytes:
+        assert call.badge is not None, "whoever listens has shown a credential"
+        over = await service.guard.outlived(call.badge)
+        return sse.farewell(over, service.broker.clock())
+
+    headers = headers_of({"content-type": EVENT_STREAM})
+    return Stream(sse.stream(subscription), subscription.close, headers, cut_short)
 
 
 async def node_events(service: Service, call: Call) -> Stream:
@@ -344,5 +361,33 @@ async def show_audit(service: Service, call: Call) -> wire.AuditPage:
 
 async def new_agent(service: Service, call: Call) -> wire.AgentToken:
     request: wire.NewAgent = call.body
-    token, row = await service.broker.credentials.create(request.agent_id, request.scopes)
-    return wire.AgentToken(agent_id=row.agent_id, scopes=list(row.scopes), token=token)
+    token, row = await service.broker.credentials.create(request.agent_id, request.scopes, request.expires_in_s)
+    expires_at = rfc3339(row.expires_at) if row.expires_at else None
+    until = "" if expires_at is None else f" until {expires_at}"
+    _note_token(service, call, "token_new", f"{row.id} for {row.agent_id}: {', '.join(row.scopes)}{until}")
+    return wire.AgentToken(
+        token_id=row.id, agent_id=row.agent_id, scopes=[*row.scopes], token=token, expires_at=expires_at
+    )
+
+
+async def list_tokens(service: Service, call: Call) -> wire.TokenPage:
+    query: TokensQuery = call.query
+    if query.agent_id is not None:
+        act_for(call.caller, query.agent_id, "agentId")
+    return await service.broker.credentials.list(
+        call.caller, agent_id=query.agent_id, limit=query.limit, cursor=query.cursor
+    )
+
+
+async def revoke_token(service: Service, call: Call) -> None:
+    try:
+        row = await service.broker.credentials.revoke_for(call.caller, call.id)
+    except ResourceNotFound as error:
+        _note_token(service, call, "token_revoke_refused", f"{call.id[:100]}: {error.code}")
+        raise
+    _note_token(service, call, "token_revoke", f"{row.id} of {row.agent_id}")
+
+
+def _note_token(service: Service, call: Call, verb: str, detail: str) -> None:
+    who = call.caller
+    service.broker.auditor.note(agent_id=who.agent_id, controller_id=who.controller_id, verb=verb, detail=detail)

@@ -26,7 +26,7 @@ from ..broker.settings import Settings
 from ..cluster.elsewhere import Elsewhere
 from ..cluster.hop import Hop
 from ..config_layers import Layers
-from ..errors import NodeUnreachable, TabherdError
+from ..errors import Forbidden, NodeUnreachable, TabherdError
 from . import control
 from .auth import ANONYMOUS, Guard
 from .body import ClientLeft, read_body
@@ -52,6 +52,7 @@ from .upgrade import Doors
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
+    from ..broker.caller import Caller
     from ..broker.events import EventBus
     from ..config import Config
     from ..metrics import Metrics
@@ -89,7 +90,7 @@ def create_app(
     )
     # Its sessions call this very application, which is made last.
     mcp = McpSessions(
-        config.server, lambda name: httpx.ASGITransport(app, client=(name, 0)), port, events.epoch, clock=clock
+        config.server, guard, lambda name: httpx.ASGITransport(app, client=(name, 0)), port, events.epoch, clock=clock
     )
     cluster_events = None
     if place is not None:
@@ -256,13 +257,14 @@ class App:
     async def _answer(self, endpoint: Endpoint, parameters: tuple[str, ...], head: Head, request: Request) -> Any:
         """Authenticate, decode, and run the handler."""
         route, scope, receive, hop = endpoint.route, request.scope, request.receive, request.hop
-        caller = ANONYMOUS
+        badge, caller = None, ANONYMOUS
         if route.scope is not None:
             token = endpoint.token_of(scope["query_string"])
             client = scope["client"] if hop is None else hop.client
-            caller = await self._guard.identify(head, client, token, is_counted=hop is None)
+            badge = await self._guard.welcome(head, client, token, is_counted=hop is None)
+            caller = badge.caller
             if route.scope != "any":
-                caller.require(route.scope)
+                self._require(route, caller)
         logs.bind(requestId=head.request_id.decode(), agentId=caller.agent_id)
         if endpoint.kind is not None and self._routing is not None:
             await self._routing.settle(endpoint.kind, parameters[0], hop)
@@ -274,7 +276,9 @@ class App:
             body = endpoint.body.decode(request.body)
         id, name, *_ = (*parameters, "", "")
         pieces = _pieces(receive) if route.takes_file else None
-        call = Call(caller=caller, head=head, hop=hop, id=id, name=name, body=body, query=query, pieces=pieces)
+        call = Call(
+            caller=caller, badge=badge, head=head, hop=hop, id=id, name=name, body=body, query=query, pieces=pieces
+        )
         work = route.handler(self._service, call)
         if not route.waits:
             answer = await work
@@ -293,6 +297,19 @@ class App:
             raise ClientLeft
         return answer
 
+    def _require(self, route: Route, caller: Caller) -> None:
+        try:
+            caller.require(route.scope or "")
+        except Forbidden as error:
+            if route.audited_as:
+                self._service.broker.auditor.note(
+                    agent_id=caller.agent_id,
+                    controller_id=caller.controller_id,
+                    verb=route.audited_as,
+                    detail=error.code,
+                )
+            raise
+
     async def _send_stream(self, stream: Stream, head: Head, scope: Scope, receive: Receive, send: Send) -> None:
         async def pump() -> None:
             async with aclosing(stream.chunks) as chunks:
@@ -302,10 +319,27 @@ class App:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": [*traced(head), *stream.headers]})
             if scope["method"] != "HEAD":
-                await _while_connected(pump(), receive)
+                chunks = pump() if stream.cut_short is None else _until(stream.cut_short(), pump(), send)
+                await _while_connected(chunks, receive)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             stream.close()
+
+
+async def _until(cut_short: Awaitable[bytes], pump: Awaitable[None], send: Send) -> None:
+    """Pump until there is no more, or until it is cut short with a last chunk."""
+    cutting, pumping = asyncio.ensure_future(cut_short), asyncio.ensure_future(pump)
+    try:
+        await asyncio.wait((cutting, pumping), return_when=asyncio.FIRST_COMPLETED)
+        if not pumping.done():
+            pumping.cancel()
+            await asyncio.wait((pumping,))
+            await send({"type": "http.response.body", "body": cutting.result(), "more_body": True})
+        else:
+            pumping.result()
+    finally:
+        cutting.cancel()
+        pumping.cancel()
 
 
 async def _while_connected(work: Awaitable[Any], receive: Receive) -> tuple[Any, bool]:

@@ -22,7 +22,7 @@ from .. import logs
 from ..broker.caller import Caller
 from ..broker.live_view import LiveView
 from ..browsers.screencast import Frame, Look
-from ..errors import Draining, InvalidRequest, StateConflict, TabherdError, Unauthenticated
+from ..errors import Draining, InvalidRequest, StateConflict, TabherdError
 from ..wire.live import (
     LIVE_UNDER_WAY_MAX,
     LiveAck,
@@ -262,15 +262,10 @@ class LiveSocket(Socket):
             self._door.spawn(self._check_badge())
 
     async def _check_badge(self) -> None:
-        try:
-            is_valid = await self._door.guard.is_valid(self._badge)
-        except TabherdError as error:
-            # A store that is away says nothing about the credential.
-            log.debug("a viewer's credential could not be looked at", error=error.code)
-            is_valid = True
+        over = await self._door.guard.why_over(self._badge)
         if self.is_closed:
             return
-        if is_valid:
+        if over is None:
             self._check_later()
         else:
-            self.end(Unauthenticated("The credential was revoked."))
+            self.end(over)

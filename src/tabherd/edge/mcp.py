@@ -5,7 +5,7 @@ opened the session, so authentication, scopes and limits are the same code. Inva
 
 - A session answers only to the credential, and the agent, that opened it; to others it does not exist.
 - It ends by DELETE, after `[server] mcp_idle_s` without a request or an open stream, and with the server; what it
-  leased is given back each time.
+  leased is given back each time. It ends with its credential, too, whose leases then run out.
 - How many there are is bounded, in all and per credential.
 - Two of its requests that are being answered have two ids: the answer to one would be taken for that to the other.
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from ..config import Config, Server
     from ..mcp.server import McpServer
+    from .auth import Badge, Guard
 
 log = logs.get_logger("mcp")
 
@@ -93,11 +94,11 @@ def _epoch_of(session_id: bytes) -> int | None:
 class McpSession:
     """One MCP session while it is open."""
 
-    def __init__(self, id: str, credential_id: str, agent_id: str, desk: Desk, now_s: float) -> None:
+    def __init__(self, id: str, badge: Badge, agent_id: str, desk: Desk, now_s: float) -> None:
         from mcp.server.streamable_http import StreamableHTTPServerTransport
 
         self.id = id
-        self.credential_id = credential_id
+        self.badge = badge
         self.agent_id = agent_id
         self.desk = desk
         self.transport: StreamableHTTPServerTransport = StreamableHTTPServerTransport(mcp_session_id=id)
@@ -112,7 +113,7 @@ class McpSession:
     def is_of(self, call: Call) -> bool:
         """Whether it answers to that caller."""
         is_same_agent = call.head.agent_id is None or call.caller.agent_id == self.agent_id
-        return self.credential_id == _credential_of(call) and is_same_agent
+        return self.badge.credential.id == _credential_of(call) and is_same_agent
 
     @contextmanager
     def answering(self, request_id: str | None) -> Iterator[None]:
@@ -155,9 +156,17 @@ class McpSessions:
     """The MCP sessions of this server."""
 
     def __init__(
-        self, settings: Server, inside: Inside, port: int, epoch: int, *, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: Server,
+        guard: Guard,
+        inside: Inside,
+        port: int,
+        epoch: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
+        self._guard = guard
         # Of this life of the node.
         self._epoch = epoch
         self._inside = inside
@@ -206,11 +215,14 @@ class McpSessions:
                 raise InvalidRequest(f"{method} needs the header Mcp-Session-Id.", field="Mcp-Session-Id")
 
     async def reap(self) -> None:
-        """End the sessions that nobody has used for too long."""
+        """End the sessions that nobody has used for too long, and those whose credential is over."""
         due_s = self._clock() - self._settings.mcp_idle_s
         for session in [*self._sessions.values()]:
             if not session.requests and session.idle_since_s <= due_s:
                 log.info("idle MCP session ended", mcpSessionId=session.id, agentId=session.agent_id)
+                await self._end(session)
+            elif (over := await self._guard.why_over(session.badge)) is not None:
+                log.info("MCP session ended", mcpSessionId=session.id, agentId=session.agent_id, reason=over.message)
                 await self._end(session)
 
     async def close(self) -> None:
@@ -277,12 +289,13 @@ class McpSessions:
             )
             return Line(herd, agent_id)
 
-        return McpSession(session_id, _credential_of(call), agent_id, Desk(connect), self._clock())
+        assert call.badge is not None, "whoever opens a session has shown a credential"
+        return McpSession(session_id, call.badge, agent_id, Desk(connect), self._clock())
 
     def _refuse_beyond_caps(self, credential_id: str) -> None:
         if self._is_closed:
             raise Draining("The server is stopping.", retry_after_ms=RETRY_AFTER_MS)
-        of_credential = sum(session.credential_id == credential_id for session in self._sessions.values())
+        of_credential = sum(session.badge.credential.id == credential_id for session in self._sessions.values())
         per_credential, in_all = self._settings.mcp_sessions_per_credential, self._settings.mcp_sessions_max
         for count, cap, whose in (
             (of_credential, per_credential, "This credential"),

@@ -26,6 +26,7 @@ GIVEN: Final[Mapping[str, Mapping[str, str]]] = {
     "POST /tasks": {"taskId": "taskId"},
     "POST /tasks/batch": {"taskId": "tasks/0/taskId"},
     "POST /locks/{name}": {"ticket": "ticket"},
+    "POST /agents": {"tokenId": "tokenId"},
     "GET /browsers": {"browserId": "browsers/0/browserId"},
 }
 

@@ -23,6 +23,7 @@ def _load(name: str) -> Raw:
             f"script-src {_hashes(text, 'script')}",
             f"style-src {_hashes(text, 'style')}",
             "connect-src 'self'",
+            "img-src 'self'",
             "base-uri 'none'",
             "form-action 'none'",
             "frame-ancestors 'none'",

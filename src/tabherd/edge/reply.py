@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from .. import wire
 from ..errors import BodyTooLarge, MethodNotAllowed, TabherdError, Unauthenticated
 from .head import Head
 from .route import JSON, Raw, headers_of
@@ -95,4 +96,4 @@ def _as_json(answer: Any) -> bytes:
         return _encode(answer)
     except UnicodeEncodeError:
         # A page may hand out half of a surrogate pair: JSON can carry it escaped, UTF-8 cannot.
-        return json.dumps(msgspec.to_builtins(answer, enc_hook=str)).encode()
+        return json.dumps(msgspec.to_builtins(answer, enc_hook=wire.plain)).encode()

@@ -8,7 +8,7 @@ one of them.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..broker.broker import Broker
     from ..broker.events import EventBus
     from ..metrics import Metrics
-    from .auth import Guard
+    from .auth import Badge, Guard
     from .cdp.endpoint import CdpEndpoint
     from .cluster_events import ClusterEvents
     from .mcp import McpSessions
@@ -76,6 +76,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One request, decoded and authenticated."""
 
     caller: Caller
+    # The credential that it came with; None where a route wants none.
+    badge: Badge | None = None
     head: Head
     # What another node says that has passed it on; None: it comes from the client itself.
     hop: Hop | None = None
@@ -103,6 +105,8 @@ class Stream(msgspec.Struct, frozen=True):
     # Gives back what the stream holds; called in any case, also when not one chunk was read.
     close: Callable[[], None]
     headers: tuple[tuple[bytes, bytes], ...]
+    # Returns, with the last chunk, when it has to end although there is more; None: it never has to.
+    cut_short: Callable[[], Coroutine[Any, Any, bytes]] | None = None
 
 
 class Passed(msgspec.Struct, frozen=True):
@@ -138,6 +142,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     answer: Any = None
     media: str = JSON
     status: int = 200
+    # The verb under which a refusal for lack of the scope is in the audit trail; empty: it is not.
+    audited_as: str = ""
     # What it may refuse with, besides what every route may (see `openapi`).
     errors: tuple[type[TabherdError], ...] = ()
     # Other paths that mean the same; for clients that have their own idea of it.

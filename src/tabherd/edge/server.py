@@ -27,7 +27,7 @@ import uvloop
 
 from .. import logs
 from ..broker.broker import Broker, wall_clock_ms
-from ..broker.credentials import Credentials, ensure_admin_token
+from ..broker.credentials import ADMIN_TOKEN_FILE, Credentials, ensure_admin_token
 from ..broker.events import EventBus
 from ..broker.marks import FileMarks
 from ..browsers.chromium import ChromiumLauncher
@@ -169,7 +169,7 @@ async def _run_on(
     logs.bind(nodeId=node.id)
     credentials = Credentials(store)
     if config.auth.enabled:
-        await credentials.install_admin(ensure_admin_token(directory.path), node.id)
+        await install_admin_token(credentials, directory.path, node.id)
     clock = wall_clock_ms if place is None else place.clock
     events = EventBus(epoch=node.epoch, ring=config.server.events_ring, clock=clock)
     webhook_key = ensure_key(directory.path / WEBHOOK_KEY_FILE) if place is None else place.webhook_key
@@ -243,6 +243,14 @@ async def _run_on(
         finally:
             await broker.stop()
         log.info("stopped")
+
+
+async def install_admin_token(credentials: Credentials, state: Path, node_id: str) -> None:
+    """Make the token in the state directory an admin's; one that was revoked is replaced by a new one."""
+    if not await credentials.install_admin(ensure_admin_token(state), node_id):
+        log.info("the admin token was revoked; a new one is made")
+        (state / ADMIN_TOKEN_FILE).unlink()
+        await credentials.install_admin(ensure_admin_token(state), node_id)
 
 
 async def _serve_settled(front: Front, broker: Broker, listener: socket.socket) -> None:

@@ -14,7 +14,9 @@ from typing import Final, Protocol
 import msgspec
 
 from ..broker.events import EVENT_TYPES, Event, EventId
-from ..errors import InvalidRequest
+from ..broker.views import rfc3339
+from ..errors import InvalidRequest, TabherdError
+from .reply import wire_form
 
 HEARTBEAT_S: Final = 15.0
 # Events per write; a burst goes out in few packets and a slow reader still yields to the others.
@@ -62,6 +64,11 @@ async def stream(subscription: Followed, heartbeat_s: float = HEARTBEAT_S) -> As
             yield b": heartbeat\nid: %s\n\n" % str(subscription.position).encode()
 
 
+def farewell(error: TabherdError, at_ms: int) -> bytes:
+    """The last words of a stream that ends although there is more; the place stays where it was."""
+    return _message(b"", "ended", _encode({"type": "ended", "at": rfc3339(at_ms), "error": wire_form(error)}))
+
+
 def parse_types(text: str | None) -> frozenset[str] | None:
     """The types that a `types` parameter names, `session.*` for all of a kind; None: all."""
     if text is None:
@@ -87,7 +94,10 @@ def parse_position(last_event_id: bytes | None) -> EventId | None:
 
 def _frame(event: Event, position: object) -> bytes:
     # JSON has no raw line breaks of ASCII's, so the data is one line.
-    data = _encode(event.to_wire())
+    return _message(b"id: %s\n" % str(position).encode(), event.type, _encode(event.to_wire()))
+
+
+def _message(place: bytes, type: str, data: bytes) -> bytes:
     for raw, spelt in _BREAKS:
         data = data.replace(raw, spelt)
-    return b"id: %s\nevent: %s\ndata: %s\n\n" % (str(position).encode(), event.type.encode(), data)
+    return b"%sevent: %s\ndata: %s\n\n" % (place, type.encode(), data)

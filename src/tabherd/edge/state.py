@@ -3,6 +3,7 @@
 Invariants:
 - At most one server owns the directory: the kernel's lock on `lock` is held as long as the process lives, and is gone
   with it, however it dies.
+- Nobody but its user, and root, could have put anything there: not into the directory, and no file or directory in it.
 - `node.json` keeps the node's id for ever and its epoch, which grows at each start, also when the store is lost.
 - `server.json` exists only while a server is ready; it is replaced whole, never seen half-written.
 """
@@ -14,7 +15,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -97,6 +98,7 @@ def owned(path: Path) -> Iterator[StateDir]:
     """Own the directory, made private if it is new; `StateDirInUse` names the server that has it already."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_reachable(path)
         descriptor = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise InvalidRequest(
@@ -123,6 +125,36 @@ def owned(path: Path) -> Iterator[StateDir]:
             directory.withdraw()
     finally:
         os.close(descriptor)
+
+
+def _refuse_reachable(path: Path) -> None:
+    """Raise unless all there is ours or root's, and only we may add to it.
+
+    Whoever else may would be an admin: by a key or a store of theirs. Nothing is repaired, because what is there may be
+    theirs already.
+    """
+    about = path.stat()
+    if about.st_uid not in (os.geteuid(), 0):
+        raise InvalidRequest(
+            f"The state directory {path} belongs to another user (uid {about.st_uid}).",
+            action=f"Set TABHERD_STATE to a directory of your own, or run: chown -R {os.geteuid()} {path}",
+            field="TABHERD_STATE",
+        )
+    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise InvalidRequest(
+            f"Others may write to the state directory {path} (mode {stat.S_IMODE(about.st_mode):04o}).",
+            action=f"Run: chmod go-w {path}",
+            field="TABHERD_STATE",
+        )
+    for name in os.listdir(path):
+        # A server that runs there may remove what it needs no more.
+        with suppress(FileNotFoundError):
+            if (path / name).lstat().st_uid not in (os.geteuid(), 0):
+                raise InvalidRequest(
+                    f"{path / name} belongs to another user.",
+                    action="Remove it if you do not know where it comes from; else make it your own with chown.",
+                    field="TABHERD_STATE",
+                )
 
 
 def _in_use(path: Path, lock: int) -> StateDirInUse:

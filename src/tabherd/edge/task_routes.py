@@ -18,6 +18,7 @@ _SUBMITTING = (
     e.PolicyDenied,
     e.IdempotencyConflict,
     e.Draining,
+    e.SchedulerDisabled,
     e.StoreUnavailable,
 )
 

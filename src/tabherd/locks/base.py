@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import socket
 from collections.abc import Callable
 from enum import IntEnum
@@ -28,6 +29,8 @@ INT4_MAX: Final = 2**31 - 1
 NAME_MAX: Final = 200
 # Longest time that somebody may be willing to wait: `lock_timeout` has 31 bits of milliseconds.
 TIMEOUT_MAX_S: Final = 7 * 24 * 3600.0
+# What the file backend calls a lock that has two numbers; see `LockKey.file_name`.
+_PAIR: Final = re.compile(r"pair_(-?\d+)_(-?\d+)")
 # Longest description of a holder that is kept.
 LABEL_MAX: Final = 200
 
@@ -62,6 +65,12 @@ class LockKey(msgspec.Struct, frozen=True):
         if self.pair is not None:
             return f"pair_{self.pair[0]}_{self.pair[1]}"
         return f"name_{self.number & (2**64 - 1):016x}"
+
+
+def pair_of(file_name: str) -> tuple[int, int] | None:
+    """The two numbers of the lock whose file is called that; None for a name's."""
+    found = _PAIR.fullmatch(file_name)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def key_of(namespace: int | str, key: int | str | None = None) -> LockKey:
@@ -162,6 +171,8 @@ class LockRow(msgspec.Struct, frozen=True, kw_only=True):
 
     # The name or `1:42`; a name that nobody here has used and whose holder does not tell it is `#` and its number.
     label: str
+    # The two numbers of a lock that has them; None for a name, which may look the same.
+    pair: tuple[int, int] | None = None
     # None: nobody holds it just now.
     holder: Holder | None
     # When it was granted, in milliseconds since 1970; None where nobody holds it, or nobody knows.

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from .base import Counts, Holder, LockRow, host_name
+from .base import Counts, Holder, LockRow, host_name, pair_of
 from .counting import read_counts
 from .lock_file import Record, read_record
 
@@ -47,7 +47,12 @@ def _row(path: Path, waiting: Mapping[str, tuple[Holder, ...]], flocks: Mapping[
     counts: Counts = read_counts(path.with_suffix(".counts"))
     acquired_at = record.acquired_at if holder else None
     return LockRow(
-        label=record.label or path.stem, holder=holder, acquired_at=acquired_at, waiters=waiters, counts=counts
+        label=record.label or path.stem,
+        pair=pair_of(path.stem),
+        holder=holder,
+        acquired_at=acquired_at,
+        waiters=waiters,
+        counts=counts,
     )
 
 

@@ -78,6 +78,7 @@ def _row(sessions: list[_Session], tally: Tally) -> LockRow:
     key = min((session.key for session in sessions), key=lambda key: key.label.startswith("#"))
     return LockRow(
         label=key.label,
+        pair=key.pair,
         holder=holding.holder if holding else None,
         acquired_at=holding.acquired_at if holding else None,
         waiters=tuple(session.holder for session in sessions if not session.is_granted),

@@ -14,8 +14,17 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
+from .. import wire
 from ..client.aio import AsyncSession, AsyncTab, AsyncTabherd, AsyncTask
-from ..errors import AmbiguousTarget, InvalidRequest, LeaseLost, SessionNotFound, TabNotFound, TaskNotFound
+from ..errors import (
+    AmbiguousTarget,
+    InvalidRequest,
+    LeaseLost,
+    SessionNotFound,
+    TabherdError,
+    TabNotFound,
+    TaskNotFound,
+)
 from .parameters import Lease
 from .waiting import Report, in_pool, told_while
 
@@ -57,6 +66,8 @@ class Desk:
         self._leasing = asyncio.Lock()
         # Those of them that somebody else leased, and which are not given back unless that is asked for.
         self._joined: set[str] = set()
+        # By session, the downloads that were told of, each as it was then.
+        self._told: dict[str, set[tuple[str, str]]] = {}
         # Calls that run; the desk is not closed under them.
         self._working: set[asyncio.Task[Any]] = set()
         # How the MCP client calls itself.
@@ -131,7 +142,7 @@ class Desk:
         """Give the session back that is meant."""
         session = await self.session(session_id)
         await session.close()
-        self._sessions.pop(session.id, None)
+        self._forget(session)
         return session
 
     # --- Tabs ---------------------------------------------------------------------------------------------------
@@ -158,6 +169,19 @@ class Desk:
                 if not self._sessions:
                     return (await self.lease(Lease(), report)).tab
         return await self.tab(tab_id, session_id)
+
+    # --- Files --------------------------------------------------------------------------------------------------
+
+    async def news(self, session: AsyncSession) -> list[wire.FileView]:
+        """Downloads of the session that have begun or ended since the last look; only a courtesy, which never fails."""
+        try:
+            files = [file for file in await session.files() if file.source == "download"]
+        except TabherdError:
+            # Without the scope, say, there are no files for this agent.
+            return []
+        told = self._told.get(session.id, set())
+        self._told[session.id] = {(file.name, file.state) for file in files}
+        return [file for file in files if (file.name, file.state) not in told]
 
     # --- Tasks --------------------------------------------------------------------------------------------------
 
@@ -194,14 +218,17 @@ class Desk:
         if line.agent not in (None, view.agent_id) or view.state not in OPEN_STATES:
             raise SessionNotFound("No session of yours with that id is open.", action=LEASE_FIRST)
         self._joined.add(session_id)
-        return await line.herd.find_session(session_id)
+        session = await line.herd.find_session(session_id)
+        # What it has downloaded before is no news.
+        await self.news(session)
+        return session
 
     async def _refreshed(self, session: AsyncSession) -> AsyncSession:
         """The session with the tabs it has now; `LeaseLost`, once, when it has ended or is another's meanwhile."""
         try:
             return await session.refresh()
         except (LeaseLost, SessionNotFound) as error:
-            self._sessions.pop(session.id, None)
+            self._forget(session)
             await session.close()
             raise LeaseLost(error.message, action=LEASE_FIRST, sessionId=session.id) from None
 
@@ -240,6 +267,10 @@ class Desk:
 
     def _next_step(self) -> str:
         return "Name one of the candidates, or see browser_tabs." if self._sessions else LEASE_FIRST
+
+    def _forget(self, session: AsyncSession) -> None:
+        self._sessions.pop(session.id, None)
+        self._told.pop(session.id, None)
 
     def _worked(self, running: asyncio.Task[Any]) -> None:
         self._working.discard(running)

@@ -20,7 +20,7 @@ _REF: Final = " [ref="
 
 def digest(snapshot: str, chars_max: int = CHARS_MAX) -> str:
     """The snapshot, or the most useful part of it and a line that says so."""
-    return snapshot if len(snapshot) <= chars_max else _shortened(snapshot.splitlines(), chars_max)
+    return snapshot if len(snapshot) <= chars_max else _shortened(snapshot.split("\n"), chars_max)
 
 
 def _shortened(lines: list[str], chars_max: int) -> str:

@@ -151,6 +151,10 @@ class Pdf(Command, frozen=True, kw_only=True):
     pages: Annotated[str, Meta(max_length=1_000, description="Like 1-3, 5; all by default.")] | None = None
 
 
+class Files(OnSession, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(max_length=1_000, description="Instead, read this one, if it is text.")] | None = None
+
+
 class Tabs(OnTab, frozen=True, kw_only=True):
     action: Literal["list", "new", "close"] = "list"
     url: Annotated[str, Meta(max_length=65_536, description="First page of a new tab.")] | None = None
@@ -161,12 +165,46 @@ class Handoff(OnTab, frozen=True, kw_only=True):
     resume: Annotated[bool, Meta(description="Instead, take the tab back from them.")] = False
 
 
+def _plain(field: dict[str, Any]) -> dict[str, Any]:
+    """Without null, which no caller needs to send, and without bounds, which few read and a refusal names."""
+    kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
+    merged = {**(kinds[0] if kinds else {}), **{key: value for key, value in field.items() if key != "anyOf"}}
+    dropped = {"maxLength", "minLength", "maxItems", "maximum", "minimum", "pattern"}
+    if merged.get("default") is None:
+        dropped.add("default")
+    plain = {key: value for key, value in merged.items() if key not in dropped}
+    if "items" in plain:
+        plain["items"] = _plain(plain["items"])
+    return plain
+
+
+def _step_schema() -> dict[str, Any]:
+    """What a step may have: its kind, and what the actions take."""
+    common = {each.encode_name for each in msgspec.structs.fields(wire.Action)}
+    _, components = msgspec.json.schema_components(wire.ACTIONS.values())
+    fields: dict[str, Any] = {"kind": {"enum": [*wire.ACTION_KINDS]}}
+    for action in wire.ACTIONS.values():
+        for name, field in components[action.__name__]["properties"].items():
+            if name not in common and name != "kind":
+                fields[name] = _merged(fields.get(name, {}), _plain(field))
+    # The only ones that have parts themselves.
+    fields["cookies"]["items"] = {"type": "object"}
+    return {"properties": fields, "required": ["kind"]}
+
+
+def _merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """What fits either of them, without what holds for one only."""
+    both = {key: value for key, value in {**other, **one}.items() if key in ("type", "enum", "items")}
+    return both | ({"enum": sorted({*one["enum"], *other["enum"]})} if "enum" in one and "enum" in other else {})
+
+
+Step = Annotated[dict[str, Any], Meta(extra_json_schema=_step_schema())]
+
+
 class SubmitTask(Parameters, frozen=True, kw_only=True):
-    action: Annotated[str, Meta(max_length=100, description="Kind: navigate, click, text, ...")] | None = None
-    params: Annotated[dict[str, Any], Meta(description="Its selector, url, value, ...")] | None = None
-    steps: Annotated[list[dict[str, Any]], Meta(max_length=100, description="Or several, each with kind.")] | None = (
-        None
-    )
+    action: Annotated[str, Meta(max_length=100, description="The kind of a single step.")] | None = None
+    params: Annotated[dict[str, Any], Meta(description="The rest of that step.")] | None = None
+    steps: Annotated[list[Step], Meta(max_length=100, description="Instead, several.")] | None = None
     tab_id: Annotated[str, Meta(max_length=100, description="Your tab; else a fresh page.")] | None = None
     priority: Annotated[int, Meta(description="Lower goes first.")] | None = None
     deadline_ms: Annotated[int, Meta(ge=1, le=wire.DEADLINE_MAX_MS, description="Default 60000.")] | None = None
@@ -201,7 +239,16 @@ def read(arguments: Mapping[str, Any] | None, kind: type[AnyParameters]) -> AnyP
             raise UnknownField(f"Unknown argument '{name}'{hint}", field=name, known=known) from None
         if what.startswith("Object missing required field"):
             raise InvalidRequest(f"The argument '{name}' is missing.", field=name) from None
-        raise InvalidRequest(f"{where or 'arguments'}: {what}.", field=where or "arguments") from None
+        choices = _choices(kind, where) if what.startswith("Invalid enum value") else []
+        hint = f"; there are: {', '.join(choices)}" if choices else ""
+        raise InvalidRequest(f"{where or 'arguments'}: {what}{hint}.", field=where or "arguments") from None
+
+
+def _choices(kind: type[Parameters], where: str) -> list[str]:
+    """What the field at that place can be, if the schema says so."""
+    field = schema_of(kind)["properties"].get(where.partition("[")[0], {})
+    found: list[str] = field.get("items", field).get("enum", [])
+    return found
 
 
 def schema_of(kind: type[Parameters]) -> dict[str, Any]:
@@ -211,16 +258,3 @@ def schema_of(kind: type[Parameters]) -> dict[str, Any]:
     properties = {name: _plain(field) for name, field in schema["properties"].items()}
     required = {"required": schema["required"]} if schema["required"] else {}
     return {"type": "object", "properties": properties, **required, "additionalProperties": False}
-
-
-def _plain(field: dict[str, Any]) -> dict[str, Any]:
-    """Without null, which no caller needs to send, and without bounds, which few read and a refusal names."""
-    kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
-    merged = {**(kinds[0] if kinds else {}), **{key: value for key, value in field.items() if key != "anyOf"}}
-    dropped = {"maxLength", "minLength", "maxItems", "maximum", "minimum", "pattern"}
-    if merged.get("default") is None:
-        dropped.add("default")
-    plain = {key: value for key, value in merged.items() if key not in dropped}
-    if "items" in plain:
-        plain["items"] = _plain(plain["items"])
-    return plain

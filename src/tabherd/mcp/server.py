@@ -3,6 +3,9 @@
 A typed error is a tool's answer with `isError`, the error's own JSON as structured content and a short text; only what
 is not a tool at all is a protocol error. A client that cancels a call ends it, down to the command on the page.
 Importing this module is slow, because the SDK is: import it only where MCP is spoken.
+
+Invariant: every text is joined from lines here, and what could end a line is escaped in them. So what a page says
+begins no line, and cannot pass for an answer of ours.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from mcp.shared.exceptions import MCPError
 
 from .. import __version__
 from ..errors import TabherdError
+from ..quoting import one_line
 from .desk import Desk
 from .parameters import read, schema_of
 from .refusals import told
-from .tools import TOOLS, Picture, Result, Tool
+from .tools import TOOLS, Lines, Picture, Result, Tool
 from .waiting import Report
 
 INSTRUCTIONS: Final = (
@@ -70,7 +74,7 @@ def _report(context: Context) -> Report:
         return None
 
     async def report(waited_s: float, message: str) -> None:
-        await context.session.report_progress(waited_s, None, message)
+        await context.session.report_progress(waited_s, None, one_line(message))
 
     return report
 
@@ -79,14 +83,16 @@ def _content(result: Result) -> types.ContentBlock:
     match result:
         case Picture(data=data, media_type=media_type):
             return types.ImageContent(data=base64.b64encode(data).decode("ascii"), mime_type=media_type)
-        case text:
-            return types.TextContent(text=text)
+        case lines:
+            return _text(lines)
+
+
+def _text(lines: Lines) -> types.TextContent:
+    return types.TextContent(text="\n".join(one_line(line) for line in lines))
 
 
 def _refused(error: TabherdError) -> types.CallToolResult:
-    return types.CallToolResult(
-        content=[types.TextContent(text=told(error))], structured_content=error.to_wire(), is_error=True
-    )
+    return types.CallToolResult(content=[_text(told(error))], structured_content=error.to_wire(), is_error=True)
 
 
 def _described(tool: Tool) -> types.Tool:

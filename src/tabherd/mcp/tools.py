@@ -3,12 +3,15 @@
 All names begin with `browser_`, because clients show the tools of several servers side by side. Answers are short
 texts: a model pays for every word. What is missing here is what no route of the server offers yet; a new tool is one
 more row.
+
+An answer is made of lines, and nothing that is put into a line can end it (see `server`). Within a line, whatever a
+page or somebody else chose goes through `quoted`, or is JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -17,6 +20,7 @@ from ..client import dialogs
 from ..client.aio import AsyncTab
 from ..client.submission import OVER, result_of
 from ..errors import InvalidRequest
+from ..quoting import quoted
 from . import parameters as p
 from .desk import Desk
 from .digest import CHARS_MAX, digest
@@ -36,6 +40,13 @@ PDF_NAME: Final = "page.pdf"
 RESULT_CHARS_MAX: Final = 20_000
 # How many of those who wait for a tab are named.
 WAITERS_MAX: Final = 5
+# How many files are listed, how large one may be that is read, and what else it is good for.
+FILES_MAX: Final = 50
+FILE_READ_MAX_BYTES: Final = 1 << 20
+FILE_USES: Final = "browser_upload gives it to a page, and your program can fetch it."
+# How many options and files are named, and how much is shown of an address.
+NAMED_MAX: Final = 20
+URL_MAX_CHARS: Final = 500
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +56,17 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str
 
 
-Result = str | Picture
+# A text, line by line.
+Lines = list[str]
+Result = Lines | Picture
+
+
+class Deed(NamedTuple):
+    """What came of an action."""
+
+    result: Any
+    # Which dialogs the page opened, and what it downloads.
+    notes: Lines
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,31 +89,31 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 async def lease(desk: Desk, wish: p.Lease, report: Report) -> Result:
     session = await desk.lease(wish, report)
     tabs = ", ".join(tab.id for tab in session.tabs)
-    return f"Leased {session.id} with {tabs}, until {session.view.expires_at}."
+    return [f"Leased {session.id} with {tabs}, until {session.view.expires_at}."]
 
 
 async def release(desk: Desk, wish: p.OnSession, report: Report) -> Result:
     session = await desk.release(wish.session_id)
-    return f"Released {session.id}."
+    return [f"Released {session.id}."]
 
 
 async def tabs(desk: Desk, wish: p.Tabs, report: Report) -> Result:
     match wish.action:
         case "new":
             opened = await (await desk.session(wish.session_id)).new_tab(wish.url)
-            return f"Opened {opened.id}."
+            return [f"Opened {opened.id}."]
         case "close":
             tab = await desk.tab(wish.tab_id, wish.session_id)
             await tab.close()
-            return f"Closed {tab.id}."
+            return [f"Closed {tab.id}."]
         case "list":
             sessions = await desk.sessions()
             lines = [
-                f"{tab.tab_id} ({session.id}) {tab.title[:100]!r} {tab.url[:200]}"
+                f"{tab.tab_id} ({session.id}) {quoted(tab.title)} {quoted(tab.url)}"
                 for session in sessions
                 for tab in session.view.tabs
             ]
-            return "\n".join(lines) or "No tabs are open."
+            return lines or ["No tabs are open."]
 
 
 # --- Pages ------------------------------------------------------------------------------------------------------
@@ -102,68 +123,65 @@ async def navigate(desk: Desk, wish: p.Navigate, report: Report) -> Result:
     tab = await desk.tab_or_lease(wish.tab_id, wish.session_id, report)
     match wish.url:
         case "back" | "forward" | "reload" as way:
-            going = tab.perform(way, wait_until=wish.wait_until, timeout_ms=wish.timeout_ms)
+            deed = await _perform(desk, tab, wish, report, way, wait_until=wish.wait_until)
         case url:
-            going = tab.perform("navigate", url=url, wait_until=wish.wait_until, timeout_ms=wish.timeout_ms)
-    done = await told_while(going, for_tab(tab), report)
-    page: dict[str, Any] = done.result
+            deed = await _perform(desk, tab, wish, report, "navigate", url=url, wait_until=wish.wait_until)
+    page: dict[str, Any] = deed.result
     status = page.get("status")
     shown = f" (HTTP {status})" if isinstance(status, int) and status >= 400 else ""
-    said = f"{tab.id} is at {page.get('url', '')[:500]}{shown}, titled {str(page.get('title', ''))[:200]!r}."
-    return _with_dialogs(said, done)
+    at, title = quoted(str(page.get("url", "")), URL_MAX_CHARS), quoted(str(page.get("title", "")))
+    return [f"{tab.id} is at {at}{shown}, titled {title}.", *deed.notes]
 
 
 async def snapshot(desk: Desk, wish: p.Snapshot, report: Report) -> Result:
-    done = await _act(desk, wish, report, "snapshot", interactive=wish.interactive)
-    written: str = done.result
-    return _with_dialogs(digest(written, len(written) if wish.full else CHARS_MAX) or "The page is empty.", done)
+    deed = await _act(desk, wish, report, "snapshot", interactive=wish.interactive)
+    return [*_outline(deed.result, len(deed.result) if wish.full else CHARS_MAX), *deed.notes]
 
 
 async def click(desk: Desk, wish: p.Click, report: Report) -> Result:
     kind = "dblclick" if wish.double else "click"
-    done = await _act(desk, wish, report, kind, button=wish.button, modifiers=wish.modifiers, **_asked(wish))
-    return _with_dialogs("Clicked.", done)
+    deed = await _act(desk, wish, report, kind, button=wish.button, modifiers=wish.modifiers, **_asked(wish))
+    return ["Clicked.", *deed.notes]
 
 
 async def type_text(desk: Desk, wish: p.Type, report: Report) -> Result:
-    return _with_dialogs("Typed.", await _act(desk, wish, report, "type", text=wish.text))
+    return ["Typed.", *(await _act(desk, wish, report, "type", text=wish.text)).notes]
 
 
 async def fill(desk: Desk, wish: p.Fill, report: Report) -> Result:
-    return _with_dialogs("Filled.", await _act(desk, wish, report, "fill", value=wish.value))
+    return ["Filled.", *(await _act(desk, wish, report, "fill", value=wish.value)).notes]
 
 
 async def press(desk: Desk, wish: p.Press, report: Report) -> Result:
-    done = await _act(desk, wish, report, "press", key=wish.key, **_asked(wish))
-    return _with_dialogs(f"Pressed {wish.key}.", done)
+    deed = await _act(desk, wish, report, "press", key=wish.key, **_asked(wish))
+    return [f"Pressed {wish.key}.", *deed.notes]
 
 
 async def select(desk: Desk, wish: p.Select, report: Report) -> Result:
-    done = await _act(desk, wish, report, "select", values=wish.values)
-    return _with_dialogs(f"Selected: {', '.join(map(str, done.result)) or 'nothing'}.", done)
+    deed = await _act(desk, wish, report, "select", values=wish.values)
+    return [f"Selected: {_named(deed.result)}.", *deed.notes]
 
 
 async def drag(desk: Desk, wish: p.Drag, report: Report) -> Result:
     tab = await desk.tab(wish.tab_id, wish.session_id)
-    dragging = tab.perform("drag", from_=wish.from_, to=wish.to, timeout_ms=wish.timeout_ms)
-    return _with_dialogs("Dragged.", await told_while(dragging, for_tab(tab), report))
+    return ["Dragged.", *(await _perform(desk, tab, wish, report, "drag", from_=wish.from_, to=wish.to)).notes]
 
 
 async def upload(desk: Desk, wish: p.Upload, report: Report) -> Result:
-    done = await _act(desk, wish, report, "upload", files=wish.files)
-    return _with_dialogs(f"Given: {', '.join(done.result) or 'nothing'}.", done)
+    deed = await _act(desk, wish, report, "upload", files=wish.files)
+    return [f"Given: {_named(deed.result)}.", *deed.notes]
 
 
 async def wait(desk: Desk, wish: p.Wait, report: Report) -> Result:
     what = {"text": wish.text, "url": wish.url, "ms": wish.ms, "function": wish.function, "state": wish.state}
-    return _with_dialogs("It is so.", await _act(desk, wish, report, "wait", **what))
+    return ["It is so.", *(await _act(desk, wish, report, "wait", **what)).notes]
 
 
 async def evaluate(desk: Desk, wish: p.Evaluate, report: Report) -> Result:
     tab = await desk.tab(wish.tab_id, wish.session_id)
-    what = {"expression": wish.expression, "args": wish.args, "timeout_ms": wish.timeout_ms}
-    done = await told_while(tab.perform("evaluate", **what, **_asked(wish)), for_tab(tab), report)
-    return _with_dialogs(_shown(done.result), done)
+    what = {"expression": wish.expression, "args": wish.args, **_asked(wish)}
+    deed = await _perform(desk, tab, wish, report, "evaluate", **what)
+    return [*_shown(deed.result), *deed.notes]
 
 
 async def screenshot(desk: Desk, wish: p.Screenshot, report: Report) -> Result:
@@ -194,7 +212,23 @@ async def pdf(desk: Desk, wish: p.Pdf, report: Report) -> Result:
     content = await told_while(printing, for_tab(tab), report)
     # A model has no use for the bytes, but the session has: they can be fetched, and given to another page.
     kept = await tab.session.upload(content, PDF_NAME)
-    return f"Printed as {kept.name!r}, {kept.size_bytes} bytes, a file of {tab.session.id}."
+    return [f"Printed as {quoted(kept.name)}, {kept.size_bytes} bytes, a file of {tab.session.id}."]
+
+
+async def files(desk: Desk, wish: p.Files, report: Report) -> Result:
+    session = await desk.session(wish.session_id)
+    found = await session.files()
+    if wish.name is None:
+        more = [f"Before them, {len(found) - FILES_MAX} more."] if len(found) > FILES_MAX else []
+        return [_file(each) for each in found[-FILES_MAX:]] + more or [f"{session.id} has no files."]
+    size_bytes = next((each.size_bytes for each in found if each.name == wish.name), 0)
+    if size_bytes > FILE_READ_MAX_BYTES:
+        return [f"It has {size_bytes} bytes, and {FILE_READ_MAX_BYTES} are the most that is read here. {FILE_USES}"]
+    content = await session.download(wish.name)
+    try:
+        return [quoted(content.decode(), RESULT_CHARS_MAX)]
+    except UnicodeDecodeError:
+        return [f"It is no text, but {len(content)} bytes of something else. {FILE_USES}"]
 
 
 # --- Who has what -----------------------------------------------------------------------------------------------
@@ -202,22 +236,19 @@ async def pdf(desk: Desk, wish: p.Pdf, report: Report) -> Result:
 
 async def who_holds(desk: Desk, wish: p.OnTab, report: Report) -> Result:
     if wish.tab_id is not None:
-        return _holding(await (await desk.line()).herd.tab_view(wish.tab_id))
+        return [_holding(await (await desk.line()).herd.tab_view(wish.tab_id))]
     sessions = [await desk.session(wish.session_id)] if wish.session_id else await desk.sessions()
-    return (
-        "\n".join([_holding(await tab.view()) for session in sessions for tab in session.tabs]) or "No tabs are open."
-    )
+    return [_holding(await tab.view()) for session in sessions for tab in session.tabs] or ["No tabs are open."]
 
 
 async def handoff(desk: Desk, wish: p.Handoff, report: Report) -> Result:
     tab = await desk.tab(wish.tab_id, wish.session_id)
     if wish.resume:
         await tab.resume()
-        return f"{tab.id} is yours again."
+        return [f"{tab.id} is yours again."]
     await tab.handoff(wish.by)
-    return (
-        f"{tab.id} is {wish.by or 'a person'}'s now: your calls on it wait. Tell them, and resume when they are done."
-    )
+    whose = "a person's" if wish.by is None else f"{quoted(wish.by)}'s"
+    return [f"{tab.id} is {whose} now: your calls on it wait. Tell them, and resume when they are done."]
 
 
 # --- Tasks ------------------------------------------------------------------------------------------------------
@@ -237,33 +268,38 @@ async def submit_task(desk: Desk, wish: p.SubmitTask, report: Report) -> Result:
         idempotent=wish.idempotent,
         **aim,
     )
-    return f"Submitted {task.id}. See what became of it with browser_task."
+    return [f"Submitted {task.id}. See what became of it with browser_task."]
 
 
 async def look_at_task(desk: Desk, wish: p.LookAtTask, report: Report) -> Result:
     task = await desk.task(wish.task_id)
     if wish.cancel:
         await task.cancel()
-        return f"Cancelled {task.id}."
+        return [f"Cancelled {task.id}."]
     view = await told_while(task.status(wish.wait_ms / 1000), for_task(task), report)
     if view.state not in OVER:
-        return f"{task.id} is {standing(view)}. Ask again later."
+        return [f"{task.id} is {standing(view)}. Ask again later."]
     result = result_of(view)
     if isinstance(result, bytes) and view.action == "pdf":
-        return f"{task.id} is done: a PDF of {len(result)} bytes. Its submitter's program can fetch it."
+        return [f"{task.id} is done: a PDF of {len(result)} bytes. Its submitter's program can fetch it."]
     if isinstance(result, bytes):
         return Picture(data=result, media_type=f"image/{view.params.get('format', 'png')}")
-    return result if isinstance(result, str) and len(result) <= RESULT_CHARS_MAX else _shown(result)
+    return _outline(result, RESULT_CHARS_MAX) if view.action == "snapshot" else _shown(result)
 
 
 # --- Parts ------------------------------------------------------------------------------------------------------
 
 
-async def _act(desk: Desk, wish: p.OnElement, report: Report, kind: str, **params: Any) -> wire.CommandView:
+async def _act(desk: Desk, wish: p.OnElement, report: Report, kind: str, **params: Any) -> Deed:
     """One action on the tab that is meant, aimed as the call says."""
-    tab: AsyncTab = await desk.tab(wish.tab_id, wish.session_id)
-    acting = tab.perform(kind, selector=wish.selector, ref=wish.ref, timeout_ms=wish.timeout_ms, **params)
-    return await told_while(acting, for_tab(tab), report)
+    tab = await desk.tab(wish.tab_id, wish.session_id)
+    return await _perform(desk, tab, wish, report, kind, selector=wish.selector, ref=wish.ref, **params)
+
+
+async def _perform(desk: Desk, tab: AsyncTab, wish: p.Command, report: Report, kind: str, **params: Any) -> Deed:
+    done = await told_while(tab.perform(kind, timeout_ms=wish.timeout_ms, **params), for_tab(tab), report)
+    downloads = [f"Download: {_file(each)}. See browser_files." for each in await desk.news(tab.session)]
+    return Deed(done.result, [*dialogs.of_command(done), *downloads])
 
 
 def _asked(wish: p.Click | p.Press | p.Evaluate) -> dict[str, Any]:
@@ -271,17 +307,29 @@ def _asked(wish: p.Click | p.Press | p.Evaluate) -> dict[str, Any]:
     return {"dialogs": wish.dialogs, "prompt_text": wish.prompt_text}
 
 
-def _with_dialogs(said: str, done: wire.CommandView) -> str:
-    """What is said of a command, and which dialogs the page opened."""
-    return "\n".join([said, *dialogs.of_command(done)])
-
-
-def _shown(result: Any) -> str:
+def _shown(result: Any) -> Lines:
     """A result as JSON, as much of it as a model may want to read."""
     shown = msgspec.json.encode(result).decode()
     if len(shown) <= RESULT_CHARS_MAX:
-        return shown
-    return f"{shown[:RESULT_CHARS_MAX]}\n... truncated: {len(shown)} characters in all. Ask for less."
+        return [shown]
+    return [shown[:RESULT_CHARS_MAX], f"... truncated: {len(shown)} characters in all. Ask for less."]
+
+
+def _outline(snapshot: str, chars_max: int) -> Lines:
+    """A snapshot. Only the script that wrote it ends lines in it: what the page says is quoted there."""
+    return (digest(snapshot, chars_max) or "The page is empty.").split("\n")
+
+
+def _file(file: wire.FileView) -> str:
+    reason = f" ({file.reason})" if file.reason else ""
+    origin = f", from {quoted(file.url)}" if file.url else ""
+    return f"{quoted(file.name)}, {file.source} {file.state}{reason}, {file.size_bytes} bytes{origin}"
+
+
+def _named(names: list[Any]) -> str:
+    """Names that a page or a site gave, in quotes."""
+    more = f", and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(quoted(str(name)) for name in names[:NAMED_MAX]) + more if names else "nothing"
 
 
 def _holding(view: wire.TabView) -> str:
@@ -290,10 +338,12 @@ def _holding(view: wire.TabView) -> str:
         return f"{view.tab_id} ({view.state}): nobody."
     what = f"{holder.reason} {holder.kind}" if holder.kind else holder.reason
     until = f", until {holder.expires_at}" if holder.expires_at else ""
-    said = f"{view.tab_id} ({view.state}): {what} of {holder.controller_id}, since {holder.since}{until}."
+    said = f"{view.tab_id} ({view.state}): {what} of {quoted(holder.controller_id)}, since {holder.since}{until}."
     if not view.waiters:
         return said
-    waiters = ", ".join(f"{each.position}. {each.agent_id} ({each.kind})" for each in view.waiters[:WAITERS_MAX])
+    waiters = ", ".join(
+        f"{each.position}. {quoted(each.agent_id)} ({each.kind})" for each in view.waiters[:WAITERS_MAX]
+    )
     return f"{said} Waiting, {len(view.waiters)} in all: {waiters}. A newcomer waits {seconds(view.expected_wait_ms)}."
 
 
@@ -385,6 +435,13 @@ _TABLE: Final = (
         description="Print the page into a PDF, which becomes a file of the session.",
         parameters=p.Pdf,
         run=pdf,
+    ),
+    Tool(
+        name="browser_files",
+        description="List the files of the session, such as downloads, or read a short text file.",
+        parameters=p.Files,
+        run=files,
+        is_reading=True,
     ),
     Tool(
         name="browser_tabs",

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from .. import wire
 from ..client.aio import AsyncTab, AsyncTabherd, AsyncTask
 from ..errors import TabherdError
+from ..quoting import quoted
 
 # Most calls are over by then.
 FIRST_LOOK_S: Final = 0.5
@@ -76,7 +77,7 @@ def for_tab(tab: AsyncTab) -> Look:
         own = [waiter for waiter in view.waiters if waiter.agent_id == tab.session.agent]
         if not own or view.holder is None:
             return None
-        whose = f"{view.holder.reason} of {view.holder.controller_id}"
+        whose = f"{view.holder.reason} of {quoted(view.holder.controller_id)}"
         return (
             f"Waiting for {tab.id}, which {whose} has: place {own[0].position} of {len(view.waiters)}, "
             f"about {seconds(view.expected_wait_ms)} to go."

@@ -104,6 +104,9 @@ class AdvisoryLock(Answer, frozen=True, kw_only=True):
 
     # The name, or how the library calls a lock with a namespace and a number.
     label: str
+    # The two numbers of such a lock; null for a name, which is another lock even if it looks the same.
+    namespace: int | None = None
+    key: int | None = None
     held: bool
     # Who has it; only for its own agent and for admins.
     holder: str | None = None

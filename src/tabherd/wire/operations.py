@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from .base import Agent, Answer, Request, Scope
+
+# Ten years.
+EXPIRY_MAX_S = 10 * 365 * 24 * 3_600
 
 
 class NewAgent(Request, frozen=True, kw_only=True):
     agent_id: Agent
     scopes: list[Scope] = msgspec.field(default_factory=lambda: ["browse", "evaluate", "tasks", "locks", "files"])
+    # After that it ends by itself; default: never.
+    expires_in_s: Annotated[int, Meta(ge=1, le=EXPIRY_MAX_S)] | None = None
 
 
 class AgentToken(Answer, frozen=True, kw_only=True):
+    # What it is revoked by.
+    token_id: str = ""
     agent_id: str
     scopes: list[str]
     # Shown once; only its hash is kept.
     token: str
+    # Null: it does not end by itself.
+    expires_at: str | None = None
+
+
+class TokenView(Answer, frozen=True, kw_only=True):
+    token_id: str
+    agent_id: str
+    scopes: list[str]
+    created_at: str
+    # Null: it does not end by itself.
+    expires_at: str | None = None
+    # Null: it was not revoked.
+    revoked_at: str | None = None
+
+
+class TokenPage(Answer, frozen=True, kw_only=True):
+    tokens: list[TokenView]
+    # Pass it as `cursor` to read on; absent on the last page.
+    next_cursor: str | None = None
 
 
 class BrowserView(Answer, frozen=True, kw_only=True):
@@ -200,6 +227,15 @@ class Health(Answer, frozen=True, kw_only=True):
     status: str
     version: str
     node: str
+
+
+PoolReadiness: TypeAlias = Literal["ready", "idle", "unready"]
+
+
+class Readiness(Health, frozen=True, kw_only=True):
+    # Each pool, or the one that was asked for. ready: it has a browser; idle: it needs none now and starts one for the
+    # first caller; unready: it should have one, which starts, hangs, died or could not be started.
+    pools: dict[str, PoolReadiness]
 
 
 class ErrorView(Answer, frozen=True, kw_only=True):

@@ -97,9 +97,11 @@ class SessionView(Answer, frozen=True, kw_only=True):
     created_at: str
     expires_at: str
     heartbeat_ms: int
-    # When its owner was last heard of: a heartbeat, a command or a read. Of a session on another node only heartbeats
-    # are known.
+    # When its owner was last heard of: a heartbeat, a command or a read of its own. Of a session on another node only
+    # heartbeats are known.
     seen_at: str = ""
+    # What its owner is doing, as it said with its last heartbeat that named something; empty when none did.
+    phase: str = ""
     keep_alive: bool
     access: str
     reuse: str

@@ -10,8 +10,9 @@ from tabherd.edge.cdp.rules import Forward, Kind, Refuse, Rule, Tenancy, check, 
 CONTEXTS = Tenancy(is_shared=False, is_alone=False)
 SHARED = Tenancy(is_shared=True, is_alone=False)
 ALONE = Tenancy(is_shared=False, is_alone=True)
-TENANCIES = (CONTEXTS, SHARED, ALONE)
-PAGE_KINDS = (Kind.PAGE, Kind.FRAME, Kind.WORKER)
+ATTACHED = Tenancy(is_shared=False, is_alone=False, shares_selection=True)
+TENANCIES = (CONTEXTS, SHARED, ALONE, ATTACHED)
+WORKERS = (Kind.WORKER, Kind.SERVICE_WORKER)
 
 # The client's own.
 CONTEXT = "C0" * 16

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from tabherd.edge.cdp.rules import Kind, Refuse, Rule, denial, is_answer, is_shown, kind_of, rule_for
+from tabherd.edge.cdp.rules import Kind, Refuse, Rule, Tenancy, denial, is_answer, is_shown, kind_of, rule_for
 
 from .owner import (
     ALONE,
+    ATTACHED,
     CONTEXT,
     CONTEXTS,
     DOWNLOAD,
@@ -18,11 +19,11 @@ from .owner import (
     FOREIGN,
     FOREIGN_WINDOW,
     MADE_CONTEXT,
-    PAGE_KINDS,
     SHARED,
     TARGET,
     TENANCIES,
     WINDOW,
+    WORKERS,
     Client,
     forwarded,
     refused,
@@ -110,7 +111,52 @@ def test_the_browsers_and_a_tabs_session_may_do_nothing_that_is_not_listed(kind:
     assert rule_for(kind, method, CONTEXTS) is Rule.DENY
 
 
-@pytest.mark.parametrize("kind", PAGE_KINDS)
+@pytest.mark.parametrize("kind", WORKERS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("Storage.untrackIndexedDBForStorageKey", "Storage.trackIndexedDBForOrigin", "Storage.deleteStorageBucket"),
+        *("Storage.getCookies", "Network.setCookies", "Network.getAllCookies", "Page.navigate", "IndexedDB.enable"),
+        *("Target.createTarget", "Browser.grantPermissions", "Input.dispatchMouseEvent", "Novel.method"),
+    ],
+)
+def test_a_workers_session_may_do_nothing_that_is_not_listed(kind: Kind, method: str) -> None:
+    assert {rule_for(kind, method, tenancy) for tenancy in TENANCIES} == {Rule.DENY}
+
+
+@pytest.mark.parametrize("kind", WORKERS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        # What Playwright and Puppeteer send there,
+        *("Runtime.enable", "Runtime.evaluate", "Runtime.callFunctionOn", "Runtime.runIfWaitingForDebugger"),
+        *("Runtime.addBinding", "Target.setAutoAttach", "Target.detachFromTarget", "Emulation.setUserAgentOverride"),
+        *("Network.enable", "Network.setCacheDisabled", "Network.setExtraHTTPHeaders", "Network.setUserAgentOverride"),
+        *("Network.emulateNetworkConditions", "Network.emulateNetworkConditionsByRule", "Fetch.enable"),
+        *("Fetch.disable", "Fetch.continueRequest", "Fetch.continueWithAuth", "Fetch.fulfillRequest"),
+        # and debuggers.
+        *("Debugger.enable", "Debugger.setBreakpointByUrl", "Log.enable", "Profiler.start", "HeapProfiler.enable"),
+    ],
+)
+def test_what_clients_need_of_a_worker_is_let_through(kind: Kind, method: str) -> None:
+    assert rule_for(kind, method, CONTEXTS) is not Rule.DENY
+
+
+def test_a_service_worker_that_may_be_stopped_is_not_asked_for_bodies() -> None:
+    assert rule_for(Kind.WORKER, "Network.getResponseBody", CONTEXTS) is Rule.PASS
+    assert rule_for(Kind.SERVICE_WORKER, "Network.getResponseBody", CONTEXTS) is Rule.DENY
+
+
+@pytest.mark.parametrize("kind", [Kind.PAGE, Kind.FRAME, Kind.WORKER])
+@pytest.mark.parametrize("method", ["Fetch.getResponseBody", "Network.loadNetworkResource"])
+def test_bodies_are_not_kept_whole_in_the_process_that_tenants_share(kind: Kind, method: str) -> None:
+    assert {rule_for(kind, method, tenancy) for tenancy in (CONTEXTS, SHARED, ATTACHED)} == {Rule.DENY}
+    assert rule_for(kind, method, ALONE) is not Rule.DENY
+    assert "Fetch.takeResponseBodyAsStream and IO.read" in denial(method).message
+    assert "isolation = browser" in denial(method).message
+
+
+@pytest.mark.parametrize("kind", [Kind.PAGE, Kind.FRAME])
 @pytest.mark.parametrize(
     "method", ["Runtime.evaluate", "Page.captureScreenshot", "Fetch.fulfillRequest", "IO.read", "Novel.method"]
 )
@@ -361,7 +407,6 @@ def test_a_target_that_may_have_just_gone_is_not_looked_for_where_that_would_cra
 NAVIGATING = [
     ("Page.navigate", {}, Kind.PAGE),
     ("Target.createTarget", {}, Kind.ROOT),
-    ("Network.loadNetworkResource", {"options": {}}, Kind.PAGE),
     ("Fetch.continueRequest", {"requestId": "r"}, Kind.PAGE),
 ]
 
@@ -381,6 +426,12 @@ def test_pages_are_sent_to_the_web_only(method: str, params: dict[str, Any], kin
 @pytest.mark.parametrize(("method", "params", "kind"), NAVIGATING)
 def test_an_address_is_sent_as_a_browser_reads_it(method: str, params: dict[str, Any], kind: Kind) -> None:
     assert forwarded(method, params | {"url": " HT\nTPS://a.test/x"}, kind)["url"] == "https://a.test/x"
+
+
+def test_one_who_has_the_browser_alone_loads_resources_of_the_web_only() -> None:
+    params = {"url": "https://a.test/", "options": {"disableCache": True, "includeCredentials": True}}
+    assert forwarded("Network.loadNetworkResource", params, Kind.PAGE, tenancy=ALONE) == params
+    assert refused("Network.loadNetworkResource", {"url": "file:///x"}, Kind.PAGE, tenancy=ALONE).is_denial
 
 
 def test_an_address_without_a_scheme_is_refused_in_chromiums_words() -> None:
@@ -489,6 +540,36 @@ def test_nobody_pastes_from_the_clipboard_that_all_tenants_have(key: dict[str, A
 )
 def test_other_keys_are_pressed_as_they_are(key: dict[str, Any]) -> None:
     assert forwarded("Input.dispatchKeyEvent", key, Kind.PAGE) == key
+
+
+MOUSE = ["Input.dispatchMouseEvent", "Input.emulateTouchFromMouseEvent"]
+POINT = {"x": 1.5, "y": 2}
+
+
+@pytest.mark.parametrize("method", MOUSE)
+@pytest.mark.parametrize(
+    "event",
+    [
+        *({"type": "mousePressed", "button": "middle"}, {"type": "mouseReleased", "button": "middle"}),
+        *({"type": "mousePressed", "button": "left", "buttons": 5}, {"type": "mouseMoved", "buttons": 4.0}),
+    ],
+)
+def test_the_middle_button_is_not_pressed_where_it_pastes_what_others_selected(
+    method: str, event: dict[str, Any]
+) -> None:
+    assert refused(method, POINT | event, Kind.PAGE, tenancy=ATTACHED).is_denial
+
+
+@pytest.mark.parametrize("method", MOUSE)
+def test_the_other_buttons_are_pressed_there_as_they_are(method: str) -> None:
+    event = POINT | {"type": "mousePressed", "button": "left", "buttons": 3, "clickCount": 2, "modifiers": 2}
+    assert forwarded(method, event, Kind.PAGE, tenancy=ATTACHED) == event
+
+
+@pytest.mark.parametrize("method", MOUSE)
+@pytest.mark.parametrize("tenancy", [CONTEXTS, SHARED, ALONE])
+def test_the_mouse_is_not_looked_at_where_the_browser_was_told_not_to_paste(method: str, tenancy: Tenancy) -> None:
+    assert rule_for(Kind.PAGE, method, tenancy) is Rule.PASS
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from .owner import (
     Client,
 )
 
-CHECKED = sorted(methods.CHECKED | methods.CHECKED_FOR_OTHERS | methods.CHECKED_ALONE)
+CHECKED = sorted(methods.CHECKED | methods.CHECKED_FOR_OTHERS | methods.CHECKED_FOR_SELECTION | methods.CHECKED_ALONE)
 # Every place at which a check is asked for.
 PLACES = [
     (kind, method, tenancy)
@@ -44,7 +44,18 @@ FOREIGN_STRINGS = (
     *("chrome://settings", "javascript:1", "#x\r\nfile:///x", "view-source:http://a.test", "system", "CgA="),
 )
 OWN_STRINGS = (CONTEXT, MADE_CONTEXT, TARGET, DOWNLOAD, FILE, "https://a.test/", "about:blank", "", "text/uri-list")
-WORDS = ("allow", "allowAndName", "default", "deny", "granted", "clipboard-read", "clipboardReadWrite", "paste", "drop")
+WORDS = (
+    "allow",
+    "allowAndName",
+    "default",
+    "deny",
+    "granted",
+    "clipboard-read",
+    "clipboardReadWrite",
+    "paste",
+    "drop",
+    "middle",
+)
 NAMES = (
     *("targetId", "browserContextId", "windowId", "guid", "url", "files", "downloadPath", "behavior", "flatten"),
     *("autoAttach", "filter", "type", "exclude", "bounds", "left", "width", "height", "hidden", "forTab", "sessionId"),
@@ -53,6 +64,7 @@ NAMES = (
     *("headers", "options", "frameId", "modifiers", "windowsVirtualKeyCode", "commands", "key", "code", "features"),
     *("quotaSize", "replacementStart", "replacementEnd", "text", "enableDurableMessages", "maxTotalBufferSize"),
     *("perfettoConfig", "tracingBackend", "traceConfig", "eventsEnabled", "enableBeginFrameControl", "nodeId"),
+    *("button", "buttons"),
 )
 # What goes to Chromium as it is, because it reaches nothing, whatever is in it.
 OPAQUE = frozenset({"cookies", "headers", "options", "traceConfig"})

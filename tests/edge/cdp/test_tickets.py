@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import stat
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from tabherd.edge.cdp.tickets import KEY_BYTES, KEY_FILE, LIFE_MS, Tickets, ensure_key
 from tabherd.edge.cdp.wish import Wish
-from tabherd.errors import Unauthenticated
+from tabherd.errors import InvalidRequest, Unauthenticated
 
 KEY = b"k" * KEY_BYTES
+NOBODY = 65_534
 WISH = Wish(session="ses_1", fence=7, keep_alive=True, controller_id="me", cdp_wait_policy="fail")
 
 
@@ -92,8 +94,35 @@ def test_the_key_is_made_once_and_kept_private(tmp_path: Path) -> None:
 
 def test_half_a_key_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / KEY_FILE).write_bytes(b"half")
+    (tmp_path / KEY_FILE).chmod(0o600)
     assert len(ensure_key(tmp_path / KEY_FILE)) == KEY_BYTES
     assert ensure_key(tmp_path / KEY_FILE) == ensure_key(tmp_path / KEY_FILE)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644])
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    ensure_key(tmp_path / KEY_FILE)
+    (tmp_path / KEY_FILE).chmod(mode)
+    with pytest.raises(InvalidRequest, match="leaked") as caught:
+        ensure_key(tmp_path / KEY_FILE)
+    assert caught.value.action == f"Remove {tmp_path / KEY_FILE} and start again; a new key is made."
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_key_of_another_user_is_refused(tmp_path: Path) -> None:
+    ensure_key(tmp_path / KEY_FILE)
+    os.chown(tmp_path / KEY_FILE, NOBODY, -1)
+    with pytest.raises(InvalidRequest, match="belongs to another user"):
+        ensure_key(tmp_path / KEY_FILE)
+
+
+def test_a_key_is_not_read_through_a_link_and_not_from_a_pipe(tmp_path: Path) -> None:
+    ensure_key(tmp_path / "elsewhere")
+    (tmp_path / KEY_FILE).symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path / KEY_FILE, tmp_path / "pipe"):
+        with pytest.raises(InvalidRequest):
+            ensure_key(path)
 
 
 def test_two_directories_have_two_keys(tmp_path: Path) -> None:

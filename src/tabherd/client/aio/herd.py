@@ -15,6 +15,7 @@ from ...errors import TabherdError, from_wire
 from ..call import Call, command, get, segment, unreachable, wire_names
 from ..events import EventParser, ServerEvent
 from ..patience import wait_before_retry
+from ..storage import StorageState, plain_state
 from ..submission import Moment, submission
 from .link import AsyncLink
 from .locks import AsyncLock
@@ -86,7 +87,7 @@ class AsyncTabherd:
         keep_alive: bool | None = None,
         access: Literal["exclusive", "shared"] | None = None,
         owner: int | wire.Owner | None = None,
-        storage_state: wire.StorageState | Mapping[str, Any] | None = None,
+        storage_state: StorageState | None = None,
         url: str | None = None,
         reuse: Literal["never", "same-agent", "any"] | None = None,
         viewport: wire.Viewport | Mapping[str, Any] | None = None,
@@ -96,7 +97,8 @@ class AsyncTabherd:
         """A session to be leased by `async with`, or by its `open()`, and given back with `disposition` at the end.
 
         `wait_ms` bounds how long a place is waited for; without it the pool and this client's patience do. `owner` is
-        the pid of a process on the server's machine whose death ends the session.
+        the pid of a process on the server's machine whose death ends the session. `storage_state` is what a session's
+        `storage_state()` gave, or what Playwright's did: the dict, or the path of the file.
         """
         fields = {
             "agent_id": agent,
@@ -108,7 +110,7 @@ class AsyncTabherd:
             "keep_alive": keep_alive,
             "access": access,
             "owner": wire.Owner(pid=owner) if isinstance(owner, int) else owner,
-            "storage_state": storage_state,
+            "storage_state": None if storage_state is None else plain_state(storage_state),
             "url": url,
             "reuse": reuse,
             "viewport": viewport,
@@ -431,10 +433,28 @@ class AsyncTabherd:
         """Let the server admit sessions again. Needs an admin's credential."""
         return await self._link.ask(Call(method="DELETE", path="/drain", answer=wire.NodeDrain, may_repeat=True))
 
-    async def new_token(self, agent: str, scopes: list[str] | None = None) -> wire.AgentToken:
-        """A fresh credential for an agent; needs an admin's. The token is shown this once."""
-        body = wire_names({"agent_id": agent, "scopes": scopes})
+    async def new_token(
+        self, agent: str, scopes: list[str] | None = None, *, expires_in_s: int | None = None
+    ) -> wire.AgentToken:
+        """A fresh credential for an agent; needs an admin's. The token is shown this once; older ones stay good."""
+        body = wire_names({"agent_id": agent, "scopes": scopes, "expires_in_s": expires_in_s})
         return await self._link.ask(Call(method="POST", path="/agents", answer=wire.AgentToken, body=body))
+
+    async def tokens(self, agent: str | None = None) -> list[wire.TokenView]:
+        """The tokens that there are and were, without their secrets; for an agent its own."""
+        found: list[wire.TokenView] = []
+        query = wire_names({"agent_id": agent, "limit": PAGE_SIZE})
+        for _ in range(PAGES_MAX):
+            page = await self._link.ask(get("/tokens", wire.TokenPage, query))
+            found += page.tokens
+            if page.next_cursor is None:
+                break
+            query["cursor"] = page.next_cursor
+        return found
+
+    async def revoke_token(self, token_id: str) -> None:
+        """End a token, with its logins, addresses and sockets. An agent may revoke its own, an admin any."""
+        await self._link.send(Call(method="DELETE", path=f"/tokens/{segment(token_id)}", answer=bytes, may_repeat=True))
 
     async def audit(
         self, agent: str | None = None, session_id: str | None = None, tab_id: str | None = None

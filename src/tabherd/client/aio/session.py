@@ -15,13 +15,15 @@ from typing import Any, Final, Literal, Self, TypeVar
 from uuid import uuid4
 
 import httpx
+import msgspec
 
 from ... import wire
 from ...errors import LeaseLost, SessionNotFound, StateConflict, TabherdError
 from ..beats import beat_call
 from ..call import ANSWER_LIMIT_S, MARGIN_S, Call, decoded, get, segment, unreachable, wire_names
+from ..storage import StorageState, plain_state
 from .link import AsyncLink
-from .seam import read_pieces, write_pieces
+from .seam import read_pieces, write_file, write_pieces
 from .tab import AsyncTab
 
 Answer = TypeVar("Answer")
@@ -200,13 +202,16 @@ class AsyncSession:
 
     # --- State and files ----------------------------------------------------------------------------------------
 
-    async def storage_state(self) -> wire.StorageState:
-        """Its cookies and localStorage."""
-        return await self.ask(get(self._path("state"), wire.StorageState))
+    async def storage_state(self, path: str | Path | None = None) -> dict[str, Any]:
+        """Its cookies and localStorage, as Playwright has them; written to that file as JSON, too."""
+        state = plain_state(await self.ask(get(self._path("state"), wire.StorageState)))
+        if path is not None:
+            await write_file(Path(path), msgspec.json.encode(state))
+        return state
 
-    async def set_storage_state(self, state: wire.StorageState | Mapping[str, Any]) -> None:
+    async def set_storage_state(self, state: StorageState) -> None:
         """Add cookies and localStorage; what has the same name is overwritten. Takes what Playwright writes, too."""
-        body = {"cookies": state.cookies, "origins": state.origins} if isinstance(state, wire.StorageState) else state
+        body = plain_state(state)
         await self.tell(Call(method="PUT", path=self._path("state"), answer=bytes, body=body, may_repeat=True))
 
     async def files(self) -> list[wire.FileView]:

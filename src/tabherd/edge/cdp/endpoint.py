@@ -27,7 +27,7 @@ from ...cluster import places
 from ...cluster.hop import Hop
 from ...config import Config
 from ...core.gate import Hold
-from ...errors import BrowserCrashed, LeaseLost, NoBrowser, TabherdError, TabNotFound, Unauthenticated
+from ...errors import BrowserCrashed, LeaseLost, NoBrowser, TabherdError, TabNotFound
 from ...metrics import Metrics
 from ..auth import Address, Badge, Guard, act_for, as_controller
 from ..routing import Routing
@@ -298,7 +298,11 @@ class CdpEndpoint:
 
     async def _make(self, badge: Badge, wish: Wish, live: LiveSession, tab: LiveTab | None, endpoint: str) -> Tenant:
         settings = self._config.pools[live.row.pool]
-        tenancy = Tenancy(is_shared=not live.row.context_id, is_alone=settings.isolation == "browser")
+        tenancy = Tenancy(
+            is_shared=not live.row.context_id,
+            is_alone=settings.isolation == "browser",
+            shares_selection=settings.shares_selection,
+        )
         plans = self._plans.get(tenancy)
         if plans is None:
             plans = self._plans[tenancy] = Plans(tenancy, NOTED)
@@ -426,12 +430,8 @@ class CdpEndpoint:
     async def check_badge(self, tenant: Tenant) -> None:
         """A credential may be revoked while its sockets are open."""
         lodger = self._lodgers.get(tenant)
-        if (
-            lodger is not None
-            and not self._guard.is_fresh(lodger.badge)
-            and not await self._guard.is_valid(lodger.badge)
-        ):
-            tenant.detach(Unauthenticated("The credential was revoked."))
+        if lodger is not None and (over := await self._guard.why_over(lodger.badge)) is not None:
+            tenant.detach(over)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

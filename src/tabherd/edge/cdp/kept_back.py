@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ...errors import BodyTooLarge
 from . import message
 from .emulation import Line, TargetDomain
 from .first_document import ADD_SCRIPT, ADDED_MAX, RUN, FirstDocument
@@ -89,9 +90,9 @@ class KeptBack:
             window = self._windows.get(node.target_id)
             return window is not None and self._keeps_order(window, node, request)
         try:
-            params = message.decode_params(request.params) if request.params else {}
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            # Chromium says what is wrong with it.
+            params = message.decode_params(request.method, request.params)
+        except (BodyTooLarge, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            # There is no room for it, or Chromium says what is wrong with it.
             return False
         if request.method == ADD_SCRIPT:
             return self._keeps_script(first, node, request, params)

@@ -1,8 +1,8 @@
 """Every method of the protocol that is known here, and what it reaches.
 
-A method stands in exactly one table for the sessions of pages, frames and workers. For those of the browser and of
-tabs only what the last two tables name is allowed. A test compares all of this with the protocol of the installed
-browsers, so that a method which a new version brings is looked at before it is let through.
+A method stands in exactly one table for the sessions of pages and frames. In those of workers, of tabs and of the
+browser only what their own tables name besides is allowed. A test compares all of this with the protocol of the
+installed browsers, so that a method which a new version brings is looked at before it is let through.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ CHECKED: Final = _methods(
         """,
         "Storage": "clearCookies getCookies setCookies",
         "Page": "crash navigate setDownloadBehavior",
-        "Network": "loadNetworkResource",
         "Fetch": "continueRequest",
         "DOM": "setFileInputFiles",
         "Input": "dispatchDragEvent",
@@ -51,21 +50,19 @@ CHECKED_FOR_OTHERS: Final = _methods(
         "Network": "configureDurableMessages enable",
     }
 )
-# Who has the browser alone may, but not with every parameter.
-CHECKED_ALONE: Final = _methods({"Tracing": "start"})
+# Checked where the middle button pastes what any tenant has selected.
+CHECKED_FOR_SELECTION: Final = _methods({"Input": "dispatchMouseEvent emulateTouchFromMouseEvent"})
+# Who has the browser alone may, but not with every parameter. A resource is kept whole in the browser's own process,
+# which ends with everybody in it at a gigabyte.
+CHECKED_ALONE: Final = _methods({"Network": "loadNetworkResource", "Tracing": "start"})
 
-# Fine in the session of a page; in that of a frame, or of a worker, they end the browser's whole process.
+# Fine in the session of a page; in that of a frame they end the browser's whole process.
 FATAL_IN_FRAMES: Final = _methods(
     {
         "Emulation": "setDisplayFeaturesOverride",
         # As soon as the page is scaled.
         "Input": "synthesizePinchGesture synthesizeScrollGesture synthesizeTapGesture",
     }
-)
-FATAL_IN_WORKERS: Final = _methods({"Network": "setCookies"})
-# When it has been stopped, or its process has ended, and nobody can know that in time.
-FATAL_IN_SERVICE_WORKERS: Final = _methods(
-    {"Network": "getResponseBody loadNetworkResource", "Storage": "deleteStorageBucket"}
 )
 
 # Contexts are the boundary here; where tenants share one, these would change it for all of them.
@@ -85,6 +82,8 @@ OF_BROWSER: Final = _methods(
     {
         # The screens are one set for the whole browser.
         "Emulation": "addScreen removeScreen setPrimaryScreen updateScreen",
+        # It is kept whole in the browser's own process, as a resource is that is loaded.
+        "Fetch": "getResponseBody",
         # It is kept in a file of the browser's that nothing bounds.
         "Page": "startScreenRecording stopScreenRecording",
         "Tracing": "end getCategories getTrackEventDescriptor recordClockSyncMarker requestMemoryDump",
@@ -198,8 +197,7 @@ PASSED: Final = _methods(
         "EventBreakpoints": "disable removeInstrumentationBreakpoint setInstrumentationBreakpoint",
         "FedCm": "clickDialogButton disable dismissDialog enable openUrl resetCooldown selectAccount",
         "Fetch": """
-            continueResponse continueWithAuth disable enable failRequest fulfillRequest getResponseBody
-            takeResponseBodyAsStream
+            continueResponse continueWithAuth disable enable failRequest fulfillRequest takeResponseBodyAsStream
         """,
         "FileSystem": "getDirectory",
         "FindInPage": "findFirst findNext findPrev stop",
@@ -215,9 +213,8 @@ PASSED: Final = _methods(
             requestDatabase requestDatabaseNames
         """,
         "Input": """
-            cancelDragging dispatchMouseEvent dispatchTouchEvent emulateTouchFromMouseEvent insertText
-            setIgnoreInputEvents setInterceptDrags synthesizePinchGesture synthesizeScrollGesture
-            synthesizeTapGesture
+            cancelDragging dispatchTouchEvent insertText setIgnoreInputEvents setInterceptDrags
+            synthesizePinchGesture synthesizeScrollGesture synthesizeTapGesture
         """,
         "Inspector": "disable enable",
         "LayerTree": """
@@ -297,6 +294,33 @@ PASSED: Final = _methods(
         "WebMCP": "cancelInvocation disable enable invokeTool",
     }
 )
+
+# All that a session of a worker may do: what debuggers and the usual clients need there. Chromium was made for little
+# more, and ends with everybody in it after some of the rest: cookies, or the watching of storage.
+_OF_WORKER_DOMAINS: Final = (
+    *("Console", "Debugger", "EventBreakpoints", "Fetch", "HeapProfiler", "IO"),
+    *("Inspector", "Log", "Media", "Profiler", "Runtime", "Schema"),
+)
+OF_WORKER: Final = frozenset(name for name in PASSED if name.partition(".")[0] in _OF_WORKER_DOMAINS) | _methods(
+    {
+        "Target": "detachFromTarget getTargetInfo setAutoAttach",
+        "Browser": "getVersion",
+        "Emulation": """
+            setHardwareConcurrencyOverride setLocaleOverride setNavigatorOverrides setTimezoneOverride
+            setUserAgentOverride
+        """,
+        "Fetch": "continueRequest getResponseBody",
+        "Network": """
+            configureDurableMessages disable emulateNetworkConditions emulateNetworkConditionsByRule enable
+            getRequestPostData getResponseBody loadNetworkResource overrideNetworkState searchInResponseBody
+            setAttachDebugStack setBlockedURLs setBypassServiceWorker setCacheDisabled setExtraHTTPHeaders
+            setUserAgentOverride streamResourceContent
+        """,
+    }
+)
+# Without what ends the browser when the worker has been stopped, or its process has ended, and nobody can know that in
+# time.
+OF_SERVICE_WORKER: Final = OF_WORKER - _methods({"Network": "getResponseBody loadNetworkResource"})
 
 # What else a session of a tab may do, and one with a browser's powers.
 _WITHIN: Final = _methods(

@@ -21,6 +21,12 @@ _SHIFT: Final = 8
 _KEY_V: Final = 86
 _KEY_INSERT: Final = 45
 _PASTE: Final = "paste"
+_MIDDLE: Final = "middle"
+_MIDDLE_BIT: Final = 4
+_MOUSE_DETAILS: Final = (
+    *("x", "y", "modifiers", "timestamp", "clickCount", "force", "tangentialPressure", "tiltX", "tiltY", "twist"),
+    *("deltaX", "deltaY", "pointerType"),
+)
 _KEY_DETAILS: Final = (
     *("timestamp", "text", "unmodifiedText", "keyIdentifier", "nativeVirtualKeyCode"),
     *("autoRepeat", "isKeypad", "isSystemKey", "location"),
@@ -110,6 +116,17 @@ def dispatch_key_event(kind: Kind, params: Params, owner: Owner, tenancy: Tenanc
             "Use Input.insertText, or a pool with isolation = browser."
         )
     params.scalars("type", *_KEY_DETAILS)
+
+
+def mouse_event(kind: Kind, params: Params, owner: Owner, tenancy: Tenancy) -> None:
+    """No middle button: it pastes the selection, and one tenant would read what another selected."""
+    buttons = params.integer("buttons", 0, _INT_MAX) or 0
+    if params.string("button") == _MIDDLE or buttons & _MIDDLE_BIT:
+        raise denied(
+            "tabherd does not press the middle button here: it pastes what other sessions of this browser selected. "
+            "Use the left button, with modifiers: 2 for a new tab, or a pool that launches its browsers."
+        )
+    params.scalars("type", *_MOUSE_DETAILS)
 
 
 def ime_set_composition(kind: Kind, params: Params, owner: Owner, tenancy: Tenancy) -> None:

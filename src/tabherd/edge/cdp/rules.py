@@ -1,8 +1,8 @@
 """What becomes of a CDP client's message: passed, checked, answered by tabherd, or denied. Pure: facts come in.
 
 Invariants:
-- In a session with the powers of the browser, or of a tab, only what is listed is allowed. In the sessions of pages,
-  frames and workers everything is that is not known to reach further; what is not known at all passes there, unless
+- In a session with the powers of the browser, of a tab or of a worker only what is listed is allowed. In the sessions
+  of pages and frames everything is that is not known to reach further; what is not known at all passes there, unless
   its domain is about the whole browser.
 - What is forwarded after a check names nothing that is not the client's own, reaches no file but the session's, and
   sends no page to an address outside the web. It is built anew from the parameters that were judged.
@@ -23,20 +23,21 @@ from .methods import (
     CHECKED,
     CHECKED_ALONE,
     CHECKED_FOR_OTHERS,
+    CHECKED_FOR_SELECTION,
     DENIED,
     DENIED_DOMAINS,
     EMULATED,
     EMULATED_AT_ROOT,
     FATAL_IN_FRAMES,
-    FATAL_IN_SERVICE_WORKERS,
-    FATAL_IN_WORKERS,
     GUARDED_DOMAINS,
     OF_BROWSER,
     OF_BROWSER_DOMAINS,
     OF_CONTEXTS,
     OF_CONTEXTS_DOMAINS,
     OF_ROOT,
+    OF_SERVICE_WORKER,
     OF_TAB,
+    OF_WORKER,
     PASSED,
 )
 from .params import Params
@@ -73,10 +74,12 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "shared_storage_worklet": Kind.WORKER,
 }
 _BEYOND_PAGES: Final = DENIED_DOMAINS | GUARDED_DOMAINS
-_FATAL: Final[Mapping[Kind, frozenset[str]]] = {
-    Kind.FRAME: FATAL_IN_FRAMES,
-    Kind.WORKER: FATAL_IN_WORKERS,
-    Kind.SERVICE_WORKER: FATAL_IN_WORKERS | FATAL_IN_SERVICE_WORKERS,
+# All that is allowed, by the kind of a session; what is not here is a page or a frame.
+_ALLOWED: Final[Mapping[Kind, frozenset[str]]] = {
+    Kind.ROOT: OF_ROOT,
+    Kind.TAB: OF_TAB,
+    Kind.WORKER: OF_WORKER,
+    Kind.SERVICE_WORKER: OF_SERVICE_WORKER,
 }
 # A name that can be put into a message as it is.
 _METHOD: Final = re.compile(r"[A-Za-z]{1,60}\.[A-Za-z]{1,60}")
@@ -115,6 +118,8 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "Fetch.continueRequest": page_checks.continue_request,
     "DOM.setFileInputFiles": page_checks.set_file_input_files,
     "Input.dispatchDragEvent": page_checks.dispatch_drag_event,
+    "Input.dispatchMouseEvent": page_checks.mouse_event,
+    "Input.emulateTouchFromMouseEvent": page_checks.mouse_event,
     "Input.dispatchKeyEvent": page_checks.dispatch_key_event,
     "Input.imeSetComposition": page_checks.ime_set_composition,
     "Emulation.setDisplayFeaturesOverride": page_checks.set_display_features,
@@ -130,6 +135,14 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "Target.disposeBrowserContext": "The sessions of this pool share one context.",
     "Browser.crash": "Page.crash crashes a page of your own.",
     "Page.handleFileChooser": "Use DOM.setFileInputFiles.",
+    "Network.loadNetworkResource": (
+        "All of it would be kept in a process that every session shares. Load it in a page and use "
+        "Fetch.takeResponseBodyAsStream and IO.read, or use a pool with isolation = browser."
+    ),
+    "Fetch.getResponseBody": (
+        "All of it would be kept in a process that every session shares. Use Fetch.takeResponseBodyAsStream and "
+        "IO.read, or a pool with isolation = browser."
+    ),
     "Network.setRequestInterception": "Use Fetch.enable in the session of a page.",
     "Network.continueInterceptedRequest": "Use Fetch.continueRequest.",
     "Emulation.setDisplayFeaturesOverride": "Use it in the session of the page.",
@@ -161,9 +174,9 @@ def rule_for(kind: Kind, method: str, tenancy: Tenancy) -> Rule:
         # Playwright sends this one when it connects, and takes a refusal for a broken browser. Answered and no more.
         is_greeting = kind is Kind.ROOT and method == "Browser.setDownloadBehavior"
         return Rule.EMULATE if is_greeting else Rule.DENY
-    if (kind is Kind.ROOT and method not in OF_ROOT) or (kind is Kind.TAB and method not in OF_TAB):
+    if (allowed := _ALLOWED.get(kind)) is not None and method not in allowed:
         return _rule_alone(method) if tenancy.is_alone and kind is Kind.ROOT else Rule.DENY
-    if method in _FATAL.get(kind, ()):
+    if kind is Kind.FRAME and method in FATAL_IN_FRAMES:
         return Rule.DENY
     if method in CHECKED:
         return Rule.CHECK
@@ -171,6 +184,8 @@ def rule_for(kind: Kind, method: str, tenancy: Tenancy) -> Rule:
         return Rule.PASS
     if method in CHECKED_FOR_OTHERS:
         return Rule.PASS if tenancy.is_alone else Rule.CHECK
+    if method in CHECKED_FOR_SELECTION:
+        return Rule.CHECK if tenancy.shares_selection else Rule.PASS
     if (alone := _rule_alone(method)) is not Rule.DENY:
         return alone if tenancy.is_alone else Rule.DENY
     is_within = method not in DENIED and _domain(method) not in _BEYOND_PAGES

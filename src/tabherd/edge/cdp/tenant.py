@@ -20,7 +20,7 @@ from picows import WSCloseCode, WSFrame, WSMsgType, WSTransport
 
 from ... import logs
 from ...browsers.port import BrowserGone, CdpFailure
-from ...errors import TabherdError, TabQueueLimitExceeded
+from ...errors import BodyTooLarge, TabherdError, TabQueueLimitExceeded
 from ..pulse import Pulse
 from ..sockets import Socket
 from . import message, rules
@@ -40,12 +40,14 @@ from .replies import HOOKED, Hook, Replies
 from .rules import Forward, Kind, Rule
 from .targets import TargetWatch
 from .tree import Node, Tree
-from .upstream import MESSAGE_MAX_BYTES, Upstream
+from .upstream import Upstream
 
 log = logs.get_logger("cdp")
 
 # How often the other side must give a sign of life, and its credential is looked at again.
 BEAT_S: Final = 15.0
+# The largest frame that is taken, to be refused in words if it is not read. A larger one closes the socket.
+FRAME_MAX_BYTES: Final = 64 << 20
 # Messages that cannot be read before the client is taken for something else.
 MALFORMED_MAX: Final = 20
 # Commands that may wait for Chromium's answer in one session.
@@ -65,7 +67,7 @@ _TEXT: Final = WSMsgType.TEXT
 class Tenant(Socket):
     """One client. Made by `open`, which connects it to its browser."""
 
-    message_max_bytes = MESSAGE_MAX_BYTES
+    message_max_bytes = FRAME_MAX_BYTES
 
     def __init__(
         self,
@@ -164,10 +166,15 @@ class Tenant(Socket):
             self._pulse.hear()
             self._is_followed = not frame.last_in_buffer
             try:
-                self.received(frame.get_payload_as_bytes())
+                if frame.payload_size > message.MESSAGE_MAX_BYTES:
+                    self._refuse_large(frame.get_payload_as_memoryview())
+                else:
+                    self.received(frame.get_payload_as_bytes())
             except Exception:
                 log.exception("bug: unexpected exception in a CDP message")
                 self.close(WSCloseCode.INTERNAL_ERROR, "tabherd has a bug.")
+        elif len(self._pieces or b"") + frame.payload_size > message.MESSAGE_MAX_BYTES:
+            self.close(WSCloseCode.MESSAGE_TOO_BIG, "The message is too large.")
         else:
             super().on_ws_frame(transport, frame)
 
@@ -310,7 +317,10 @@ class Tenant(Socket):
             self._deny(request, plan)
         else:
             try:
-                params = message.decode_params(request.params) if request.params else {}
+                params = message.decode_params(request.method, request.params)
+            except BodyTooLarge as error:
+                self._refuse_typed(request, error)
+                return
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 self._refuse(request, message.INVALID_PARAMS, "Invalid parameters")
                 return
@@ -356,7 +366,9 @@ class Tenant(Socket):
         if page_id and self._parking.is_waiting(page_id):
             self._park(page_id, node, self._plans.find(node.kind, request.method), request)
             return
-        verdict = rules.check(node.kind, request.method, params, self._own, self._own.tenancy)
+        unread = {name: value for name, value in params.items() if isinstance(value, msgspec.Raw)}
+        judged = {name: value for name, value in params.items() if name not in unread} if unread else params
+        verdict = rules.check(node.kind, request.method, judged, self._own, self._own.tenancy)
         if not isinstance(verdict, Forward):
             if verdict.is_denial:
                 self._house.denied(self, request.method)
@@ -373,7 +385,7 @@ class Tenant(Socket):
         if request.method in HOOKED:
             # The client may use its own id twice, and one answer would be taken for the other.
             own_id = self._last_id = self._last_id - 1
-        if self._forward(node, request, message.encode(verdict.params), own_id) and own_id is not None:
+        if self._forward(node, request, message.encode(verdict.params | unread), own_id) and own_id is not None:
             assert self._replies is not None
             hook = self._replies.hook_for(request.method, verdict.params, node.session_id)
             self._hooks[node.session_bytes, own_id] = lambda payload: hook(message.with_id(payload, request.id))
@@ -555,6 +567,11 @@ class Tenant(Socket):
         self._house.denied(self, request.method)
         refusal = rules.denial(request.method)
         self._refuse(request, refusal.code, refusal.message)
+
+    def _refuse_large(self, data: memoryview) -> None:
+        id, session_id = message.ends_of(data)
+        error = message.too_large("The message has", len(data), message.MESSAGE_MAX_BYTES)
+        self.send(message.failure(id, session_id, message.SERVER_ERROR, message.told(error), error))
 
     def _refuse_malformed(self, why: str) -> None:
         self._malformed += 1

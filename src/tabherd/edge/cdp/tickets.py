@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from ...broker.credentials import read_secret
 from ...errors import Unauthenticated
 from .wish import Wish
 
@@ -73,9 +74,12 @@ class Tickets:
 
 
 def ensure_key(path: Path) -> bytes:
-    """The key in that file, made on the first call. What was signed outlives a restart with it."""
+    """The key in that file, made on the first call. What was signed outlives a restart with it.
+
+    A key that others could read, or that somebody else has put there, is refused: whoever has it may sign as we do.
+    """
     try:
-        key = path.read_bytes()
+        key = read_secret(path, "key")
         if len(key) == KEY_BYTES:
             return key
         # A server that was killed while it wrote.

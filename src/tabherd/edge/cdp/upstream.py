@@ -19,7 +19,7 @@ from ..frames import BUNDLED_MAX_BYTES, Bundle, client_frame
 
 log = logs.get_logger("cdp")
 
-# As much as Chromium itself takes and gives in one message.
+# As much as Chromium itself gives in one message; of it only the ends are read.
 MESSAGE_MAX_BYTES: Final = 256 << 20
 # How long the handshake may take.
 HANDSHAKE_LIMIT_S: Final = 10.0

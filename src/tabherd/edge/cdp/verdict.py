@@ -40,6 +40,8 @@ class Tenancy(msgspec.Struct, frozen=True):
     is_shared: bool
     # Each has a browser to itself.
     is_alone: bool
+    # The middle button pastes what any of them has selected.
+    shares_selection: bool = False
 
 
 class Owner(Protocol):

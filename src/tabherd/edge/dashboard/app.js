@@ -8,7 +8,7 @@ import * as api from "./api.js";
 import { show, toast } from "./dialog.js";
 import { h, render } from "./dom.js";
 import { loginView } from "./login.js";
-import { failed, loading } from "./states.js";
+import { empty, failed, loading } from "./states.js";
 import { Store } from "./store.js";
 
 // Path (with {parameters}), module, name in the menu, key after g; those without a name are reached from others.
@@ -29,6 +29,11 @@ const PAGES = [
 ].map(([path, module, name, key]) => ({
   path, module, name, key, pattern: new RegExp(`^${path.replace(/\{(\w+)\}/g, "(?<$1>[^/]+)")}$`),
 }));
+// What an address that leads nowhere shows.
+const NOWHERE = {
+  title: "No such page",
+  page: () => ({ view: () => empty("There is no such page", `Nothing is at ${location.hash}.`, h("a", { href: "#/" }, "Overview")) }),
+};
 const THEMES = ["auto", "light", "dark"];
 const THEME_KEY = "tabherd.theme";
 // Times on the screen grow old by the second.
@@ -107,15 +112,24 @@ const isUnder = (path) => app.route && (path === "/" ? app.route.path === "/" : 
 
 const go = (path) => { location.hash = `#${path}`; };
 
+// As it was typed where it is no valid encoding: then nothing has that id.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 function read() {
   const [path, query = ""] = (location.hash.slice(1) || "/").split("?");
   for (const page of PAGES) {
     const found = page.pattern.exec(path);
     if (!found) continue;
-    const params = Object.fromEntries(Object.entries(found.groups || {}).map(([name, value]) => [name, decodeURIComponent(value)]));
+    const params = Object.fromEntries(Object.entries(found.groups || {}).map(([name, value]) => [name, decoded(value)]));
     return { at: location.hash, path, page, params, query: new URLSearchParams(query) };
   }
-  return { at: "#/", path: "/", page: PAGES[0], params: {}, query: new URLSearchParams() };
+  return { at: location.hash, path, page: { path: "nowhere" }, params: {}, query: new URLSearchParams() };
 }
 
 async function open() {
@@ -125,7 +139,7 @@ async function open() {
   Object.assign(app, { route, page: null, problem: null });
   update();
   try {
-    const module = await import(`./${route.page.module}`);
+    const module = route.page.module ? await import(`./${route.page.module}`) : NOWHERE;
     if (app.route !== route) return;
     document.title = `${module.title} · tabherd`;
     app.page = module.page({ params: route.params, query: route.query, me: app.me, store: app.store, update, go });

@@ -51,10 +51,10 @@ export function page({ query, me, store, update, go }) {
 
   const advisory = new Table({
     label: "Locks of the backend",
-    key: (lock) => lock.label,
+    key: called,
     rowHeight: 46,
     columns: [
-      { name: "label", title: "Lock", cell: (lock) => two(h("code", null, lock.label), h("span", { class: "small-only" }, process(lock))), sort: (lock) => lock.label, width: "minmax(8rem, 1.4fr)", smallWidth: "minmax(0, 1.2fr)" },
+      { name: "label", title: "Lock", cell: (lock) => two(h("code", null, called(lock)), h("span", { class: "small-only" }, process(lock))), sort: (lock) => lock.label, width: "minmax(8rem, 1.4fr)", smallWidth: "minmax(0, 1.2fr)" },
       { name: "holder", title: "Held by", cell: process, sort: (lock) => lock.holder || "", width: "minmax(7rem, 1.4fr)", isWideOnly: true },
       { name: "held", title: "For", cell: (lock) => (lock.heldMs === null ? none() : duration(lock.heldMs)), sort: (lock) => lock.heldMs || 0, width: "4.5rem", isNumber: true, isWideOnly: true },
       { name: "waiters", title: "Waiting", cell: waiting, sort: (lock) => lock.waiters, width: "5rem", smallWidth: "3.6rem", isNumber: true },
@@ -97,6 +97,8 @@ export function page({ query, me, store, update, go }) {
 // --- Cells -----------------------------------------------------------------------------------------------------
 
 const none = () => h("span", { class: "quiet" }, "–");
+// Two numbers are another lock than the name that looks like them.
+const called = (lock) => (lock.namespace === null ? lock.label : `(${lock.namespace}, ${lock.key})`);
 const waiting = (lock) => (lock.waiters ? badge(`${lock.waiters}`, "busy") : none());
 
 function lockHolder(lock) {

@@ -150,7 +150,7 @@ export function page({ query, me, store, update, go }) {
         fact("Key", session.key || "none"), fact("Tier", session.tier),
         fact("Began", [ago(session.createdAt), " ago"]), fact("Deadline", within(session.expiresAt)),
         fact("Owner seen", [ago(session.seenAt), ` ago; a heartbeat is due every ${duration(session.heartbeatMs)}`]), fact("Ends by itself", session.keepAlive ? "only at its deadline (keepAlive)" : "when its owner is gone"),
-        fact("Access", session.access), fact("Reuse", session.reuse),
+        session.phase && fact("Doing", session.phase), fact("Access", session.access), fact("Reuse", session.reuse),
         fact("Browser", id(session.browserId)), fact("Node", id(session.node)),
         session.endReason && fact("Ended", session.endReason)),
       session.tabs.length > 0 && h("ul", { class: "plain-list" }, session.tabs.map((tab) =>

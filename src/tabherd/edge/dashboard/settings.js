@@ -8,7 +8,7 @@ const MASK = "********";
 // How a setting that ends like this reads.
 const UNITS = [
   [/_ms$/, (value) => (value < 1_000 ? "" : duration(value))],
-  [/(_s|^tiers\..*)$/, (value) => (value < 60 ? "" : duration(1_000 * value))],
+  [/((?<!_per)_s|^tiers\..*)$/, (value) => (value < 60 ? "" : duration(1_000 * value))],
   [/_bytes$/, (value) => (value < 1_024 ? "" : bytes(value))],
   [/_mb$/, (value) => (value < 1_024 ? "" : bytes(value * 1_024 * 1_024))],
 ];

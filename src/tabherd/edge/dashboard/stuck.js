@@ -5,11 +5,13 @@
 
 import { count, duration, since } from "./format.js";
 import { h } from "./dom.js";
-import { partyOf } from "./tab-words.js";
+import { holderOf, partyOf } from "./tab-words.js";
 
 // From here on a wait or a hold that others wait behind is worth a look.
 const LONG_WAIT_MS = 60_000;
 const LONG_HOLD_MS = 30_000;
+// From here on a tab that waits for a person may have been forgotten.
+const LONG_HANDOFF_MS = 60_000;
 // So many are named, the others counted.
 const NAMED_MAX = 3;
 const HOLDS = { command: "a command", tab_lock: "a tab lock", quarantine: "a quarantine", rebuild: "a rebuild", handoff: "a person" };
@@ -22,6 +24,7 @@ export function findings({ stats, tabs, browsers, nodes, isAdmin }) {
   return [
     stats.data && longestWait(stats.data),
     tabs.data && longestHold(tabs.data, which),
+    tabs.data && handedOff(tabs.data, which),
     tabs.data && brokenTabs(tabs.data, which),
     browsers.data && brokenBrowsers(browsers.data),
     nodes.data && silentNodes(nodes.data, [stats, tabs, browsers].flatMap((resource) => resource.unreachable)),
@@ -57,7 +60,8 @@ function longestWait(stats) {
 }
 
 function longestHold(tabs, which) {
-  const held = tabs.filter((tab) => tab.holder);
+  // A tab that a person has and that nobody waits for is told of below.
+  const held = tabs.filter((tab) => tab.holder && (tab.waiters.length > 0 || !isHandedOff(tab)));
   // One that somebody waits behind comes before one that hurts nobody.
   held.sort((one, other) => (other.waiters.length > 0) - (one.waiters.length > 0) || one.holder.since.localeCompare(other.holder.since));
   const [tab] = held;
@@ -73,6 +77,25 @@ function longestHold(tabs, which) {
     answer: [
       tabLink(tab.tabId), ` of ${tab.agentId}: `, h("b", null, duration(lasted)), ` by ${holding(holder)}; `,
       waiters.length === 0 ? "nobody waits behind it" : `behind it: ${named(waiters.map((waiter) => `${waiter.agentId} (${waiter.kind.replaceAll("_", " ")})`))}`,
+    ],
+  };
+}
+
+const isHandedOff = (tab) => tab.holder?.reason === "handoff";
+
+// Whether somebody really drives it is not known here: after a while a person had better look.
+function handedOff(tabs, which) {
+  const waiting = tabs.filter(isHandedOff).sort((one, other) => one.holder.since.localeCompare(other.holder.since));
+  const question = `Tabs${which} that wait for a person`;
+  if (waiting.length === 0) return { name: "handoff", question, mood: "good", answer: "none" };
+  return {
+    name: "handoff",
+    question,
+    mood: since(waiting[0].holder.since) > LONG_HANDOFF_MS ? "bad" : "busy",
+    answer: [
+      ...waiting.slice(0, NAMED_MAX).flatMap((tab, index) =>
+        [index > 0 && ", ", tabLink(tab.tabId), ` of ${tab.agentId}: handed off to ${holderOf(tab)} `, h("b", null, duration(since(tab.holder.since))), " ago"]),
+      more(waiting),
     ],
   };
 }

@@ -54,7 +54,7 @@ export function urgency(tab) {
   if (tab.waiters.length > 0 && held > LONG_HOLD_MS) return "bad";
   if (tab.waiters.length > 0 && held > LONG_WAIT_MS) return "busy";
   if (tab.state === "rebuilding") return "busy";
-  return held > LONG_HOLD_MS && tab.holder.reason !== KEPT_BY_PERSON ? "busy" : "";
+  return held > LONG_HOLD_MS ? "busy" : "";
 }
 
 // Trouble first: broken ones, then those with the longest line, then those that are held the longest.
@@ -89,7 +89,7 @@ export function situation(tab) {
     case "rebuild":
       return `The page died ${lasted} ago and is being opened again at its last address; whoever waits goes on then.`;
     case KEPT_BY_PERSON:
-      return `${holderOf(tab)} has taken the tab over for ${lasted}. Agents wait until it is given back${holder.kind ? `; ${what}still finishes` : ""}.`;
+      return `The tab was handed off to ${holderOf(tab)} ${lasted} ago. Agents wait until it is given back${holder.kind ? `; ${what}still finishes` : ""}.`;
     case "tab_lock":
       return `${holderOf(tab)} has locked the tab for ${lasted}${holder.kind ? ` and runs ${what.trim()} in it` : ""}. ${lockEnd(holder)}`;
     default:
@@ -111,8 +111,11 @@ export function line(waiters, most = 3) {
   return first.join(" · ") + (waiters.length > most ? ` and ${waiters.length - most} more` : "");
 }
 
-// When a newcomer may expect its turn, in milliseconds; 0: at once; null: that depends on a person.
-export const turnMs = (tab) => (tab.holder?.reason === KEPT_BY_PERSON ? null : tab.expectedWaitMs);
+// When a newcomer may expect its turn, in milliseconds; 0: at once; null: nobody can tell, since that depends on a
+// person, or on a command that has long outlasted what was expected of it.
+export const turnMs = (tab) => (tab.holder?.reason === KEPT_BY_PERSON || isOverdue(tab) ? null : tab.expectedWaitMs);
+
+const isOverdue = (tab) => tab.holder?.reason === "command" && heldMs(tab) > Math.max(LONG_WAIT_MS, tab.expectedWaitMs);
 
 // Two lines of one cell.
 export const two = (first, second) => h("span", { class: "two" }, h("span", null, first), h("small", { class: "quiet" }, second));

@@ -181,7 +181,7 @@ export function page({ params, me, store, update, go }) {
 
 function newcomer(tab) {
   const ms = turnMs(tab);
-  if (ms === null) return "Nobody's turn comes before the tab is given back.";
+  if (ms === null) return tab.holder.reason === "handoff" ? "Nobody's turn comes before the tab is given back." : "When a newcomer has its turn cannot be told: the command takes longer than expected.";
   return ms ? `A newcomer may expect its turn in ${duration(ms)}.` : "A newcomer would have its turn at once.";
 }
 

@@ -7,6 +7,8 @@ import { h, render } from "./dom.js";
 
 // Rows beyond the edges, so that fast scrolling meets no holes.
 const SPARE_ROWS = 10;
+// What a column needs that names no least width.
+const LEAST_COLUMN = "6rem";
 
 // columns: [{name, title, cell(row), sort?(row), width? (a grid track), isNumber?, isWideOnly? (hidden on phones)}].
 export class Table {
@@ -57,7 +59,7 @@ export class Table {
     const small = this.columns.filter((column) => !column.isWideOnly).map((column) => column.smallWidth || column.width || "minmax(0, 1fr)").join(" ");
     return h("div", {
       class: "table", role: "grid", "aria-label": this.label, "aria-rowcount": this.rows.length + 1,
-      style: { "--columns": wide, "--columns-small": small, "--row": `${this.rowHeight}px` },
+      style: { "--columns": wide, "--columns-small": small, "--least": least(this.columns), "--row": `${this.rowHeight}px` },
     },
     h("div", { class: "row head", role: "row" }, this.columns.map((column) => this.head(column))),
     h("div", {
@@ -166,3 +168,8 @@ export class Table {
 }
 
 const classes = (column) => [column.isNumber && "number", column.isWideOnly && "wide-only"].filter(Boolean).join(" ");
+
+// The width below which the table scrolls sideways: what its columns need at least, with what is between and
+// beside them.
+const least = (columns) =>
+  `calc(${columns.map(({ width = "" }) => /^(?:minmax\()?([1-9.][\d.]*rem)/.exec(width)?.[1] || LEAST_COLUMN).join(" + ")} + ${0.9 * (columns.length + 1) + 1}rem)`;

@@ -38,7 +38,7 @@ export function page({ query, me, store, update, go }) {
       { name: "holder", title: "Held by", cell: holder, sort: (tab) => (tab.holder ? holderOf(tab) : ""), width: "minmax(9rem, 1.4fr)", smallWidth: "minmax(0, 1fr)" },
       { name: "held", title: "For", cell: (tab) => tab.holder ? ago(tab.holder.since) : free(), sort: heldMs, width: "5rem", smallWidth: "3.4rem", isNumber: true },
       { name: "waiters", title: "Waiting", cell: waiters, sort: (tab) => tab.waiters.length, width: "minmax(6rem, 1.2fr)", smallWidth: "3.6rem" },
-      { name: "wait", title: "Next turn", cell: (tab) => (turnMs(tab) ? duration(turnMs(tab)) : free()), sort: (tab) => turnMs(tab) || 0, width: "5rem", isNumber: true, isWideOnly: true },
+      { name: "wait", title: "Next turn", cell: nextTurn, sort: (tab) => turnMs(tab) || 0, width: "5rem", isNumber: true, isWideOnly: true },
     ],
   });
 
@@ -115,6 +115,11 @@ function holder(tab) {
   if (!tab.holder) return h("span", { class: "quiet" }, "free");
   const { reason, kind } = tab.holder;
   return two([badge(reason), kind && ` ${spoken(kind)}`], holderOf(tab));
+}
+
+function nextTurn(tab) {
+  const ms = turnMs(tab);
+  return ms === null ? h("span", { class: "quiet" }, "unknown") : ms ? duration(ms) : free();
 }
 
 function waiters(tab) {

@@ -1,0 +1,3 @@
+-- When a token ends by itself; 0: never, as for those that are there already.
+
+ALTER TABLE credentials ADD COLUMN expires_at INTEGER NOT NULL DEFAULT 0;
