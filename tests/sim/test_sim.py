@@ -11,7 +11,7 @@ from .world import World
 
 # As many as fit into every run of the tests; `make sim` and `make soak` try more. The first 200 are those of
 # `test_coverage`.
-SEEDS, BLOCKS = range(200, 350), 3
+SEEDS, BLOCKS = range(200, 300), 2
 
 
 @pytest.mark.parametrize("block", range(BLOCKS))

@@ -12,7 +12,7 @@ from .ablations import SAFEGUARDS
 from .world import World
 
 # As many as fit into every run of the tests; `make sim CLUSTER=1` and `make soak` try more.
-SEEDS, BLOCKS = 72, 6
+SEEDS, BLOCKS = 48, 4
 SHORT_S = 60.0
 
 
