@@ -82,7 +82,7 @@ STORIES = {
         said=(r"Ask me until", r"changed under fence \d+", r"nobody else is in", r'"reason":"key_cap"')
     ),
     "docs/how-to/share-one-browser.md": Story(
-        said=(r"claude sees .*'Page of claude'", r"cursor sees .*'Page of cursor'", r"claude +active(?!.*cursor)")
+        said=(r'claude sees .*"Page of claude"', r'cursor sees .*"Page of cursor"', r"claude +active(?!.*cursor)")
     ),
     "docs/how-to/survive-crashes.md": in_session(said=(r'"type":"session.opened"',)),
     "docs/how-to/take-over.md": in_session(said=(r'"agentId":"bob"',)),
