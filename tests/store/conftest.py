@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -58,8 +59,16 @@ def empty(connection: psycopg.Connection, schema: str) -> None:
     if first is None:
         return
     names = (*(table.name for table in TABLES.values()), "counters", "writers", "task_turns")
+    until_idle(connection)
     # In one request: there are many tables, and most of them have no rows.
     connection.execute(";".join(f"DELETE FROM {schema}.{name}" for name in names).encode())
+
+
+def until_idle(connection: psycopg.Connection) -> None:
+    """Wait for the statements of connections that a test has cut off: the server still carries them out."""
+    others = "datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    while connection.execute(f"SELECT 1 FROM pg_stat_activity WHERE {others} AND state = 'active'".encode()).fetchone():
+        time.sleep(0.01)
 
 
 def in_schema(url: str, schema: str) -> str:
