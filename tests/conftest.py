@@ -6,9 +6,11 @@ import functools
 import os
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from httpx._transports import default as httpx_transports
 from hypothesis import settings
 from tests.shared_server import server_of_all, shared_server
@@ -28,6 +30,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Every client of httpx reads the certificates of all the world's authorities, which takes longer than most requests of
 # tests, none of which goes anywhere but to this machine, without TLS. So a process reads them once.
 httpx_transports.create_ssl_context = functools.cache(httpx_transports.create_ssl_context)
+
+
+# A logger that keeps how it was first used would outlive the test that set the logging up.
+_configure_logging = structlog.configure
+structlog.configure = lambda **settings: _configure_logging(**settings | {"cache_logger_on_first_use": False})
+
+
+@pytest.fixture(autouse=True)
+def logging_of_its_own() -> Iterator[None]:
+    """A test that sets the logging up, as servers do at their start, does so for itself alone."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

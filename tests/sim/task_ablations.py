@@ -171,8 +171,8 @@ def _act_as_owner(monkeypatch: pytest.MonkeyPatch) -> MakeWorld:
     """A task acts for whoever has the tab by now."""
     act = TaskRuns._act
 
-    async def acting(self: TaskRuns, caller: Caller, tab: LiveTab, task: Task, on_sent: Any) -> Any:
-        return await act(self, msgspec.structs.replace(caller, agent_id=tab.session.row.agent_id), tab, task, on_sent)
+    async def acting(self: TaskRuns, caller: Caller, tab: LiveTab, *rest: Any) -> Any:
+        return await act(self, msgspec.structs.replace(caller, agent_id=tab.session.row.agent_id), tab, *rest)
 
     monkeypatch.setattr(TaskRuns, "_act", acting)
     monkeypatch.setattr(TaskRuns, "tab_of", _anybody)
