@@ -83,7 +83,9 @@ def test_an_unlocking_that_fails_is_a_warning_and_the_end_of_the_connection(
     with advisory_lock(namespace, 1, url=postgres.url), monkeypatch.context() as during:
         during.setattr(postgres_locks, "_statement", broken)
         with pytest.raises(LockTimedOut):
-            backend.acquire(key_of(namespace, 1), 0.05, this_process("in vain"))
+            # Long enough to be connected by then, or there is nothing to unlock.
+            backend.acquire(key_of(namespace, 1), 1, this_process("in vain"))
+    until(lambda: bool(caplog.records))
     (line,) = caplog.records
     assert line.levelname == "WARNING"
     assert line.getMessage().startswith(f"lock {namespace}:1: the connection was ended: ")
